@@ -85,6 +85,7 @@ class Follower:
     Attributes:
         pause: seconds until the next poll is due.
         description: the job as the last poll saw it.
+        request: the service's answer that it comes from.
     """
 
     clients: Clients
@@ -94,6 +95,7 @@ class Follower:
     watch: CheckpointWatch | None = None
     pause: float = field(default=0.0, init=False)
     description: Description | None = field(default=None, init=False)
+    request: Mapping[str, Any] = field(default_factory=dict, init=False)
     _doing: str = ""
     _described: Mapping[str, Any] | None = None  # of a poll that was interrupted, for the next one
     _is_listed: bool = False
@@ -166,7 +168,7 @@ class Follower:
         described = self._described
         if described is None:
             # Before the logs are read: if the job has ended by now, all of its lines can be read.
-            described = self._described = self._call(
+            described = self._described = self.request = self._call(
                 f"job {self.job} cannot be followed",
                 lambda: self.clients.sagemaker.describe_training_job(TrainingJobName=self.job),
             )

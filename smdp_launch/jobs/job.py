@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -12,11 +13,12 @@ from pathlib import Path
 from smdp_launch.diagnosis.verdict import Verdict, diagnose
 from smdp_launch.jobs.checkpoints.listing import Checkpoints, list_checkpoints
 from smdp_launch.jobs.follow import Ended, Follower, FollowEvent, StatusChanged
-from smdp_launch.jobs.logs.messages import LogLine
+from smdp_launch.jobs.logs.messages import JobEvent, LogLine
 from smdp_launch.jobs.logs.read import LogFilter, read_lines
 from smdp_launch.jobs.records.history import LOCAL, record_end
 from smdp_launch.jobs.records.outcome import Outcome
 from smdp_launch.jobs.resume import prepare, resume
+from smdp_launch.jobs.run import add_event
 from smdp_launch.jobs.run_metrics import read_metrics
 from smdp_launch.jobs.service.clients import Clients, Connect, ignore_waiting
 from smdp_launch.jobs.service.retry import call_with_retries
@@ -24,8 +26,9 @@ from smdp_launch.jobs.service.retry_policy import SINGLE_TRY, Waiting
 from smdp_launch.jobs.status.description import Description, describe
 from smdp_launch.jobs.submit import stop
 from smdp_launch.jobs.transfer.download import Download, Progress, download
-from smdp_launch.notebook_view import NotebookView
+from smdp_launch.notebook_view import LiveView, NotebookView
 from smdp_launch.run_metrics.run import RunMetrics
+from smdp_launch.run_metrics.summary import progress_text, totals_text
 from smdp_launch.source.scan import RESULTS_FOLDER
 
 #: ``where`` of a job in the region of the AWS configuration.
@@ -46,6 +49,8 @@ class Job(NotebookView):
         last_seen: its status at the last call.
         outcome: how it ended; None until a call has shown its end.
         on_waiting: called with each ``Waiting``: the service is busy or unreachable, and the call is retried.
+        numbers: what the job has reported, as of the last `follow`, `wait`, `watch` or `metrics`.
+        last_description: the answer of the last call that described the job.
     """
 
     name: str
@@ -55,6 +60,8 @@ class Job(NotebookView):
     last_seen: str = field(default="Submitted", compare=False)
     outcome: Outcome | None = field(default=None, compare=False, repr=False)
     on_waiting: Callable[[Waiting], None] = field(default=ignore_waiting, compare=False, repr=False)
+    numbers: RunMetrics = field(default_factory=RunMetrics, compare=False, repr=False)
+    last_description: Description | None = field(default=None, compare=False, repr=False)
 
     @property
     def tell(self) -> Callable[[Waiting], None]:
@@ -78,7 +85,7 @@ class Job(NotebookView):
         """The job as the service describes it now: its status, how long each step took, and how it ended."""
         with self.connected() as clients:
             description = describe(clients, self.name)
-        self.last_seen = description.secondary
+        self.last_seen, self.last_description = description.secondary, description
         if description.outcome is not None:
             self._note_end(description.outcome)
         return description
@@ -110,10 +117,47 @@ class Job(NotebookView):
         Raises:
             WaitTimedOut: the job has not ended by then.
         """
+        self.numbers = RunMetrics()
         with self.connected() as clients:
-            for event in Follower(clients, self.name, timeout).events():
+            follower = Follower(clients, self.name, timeout)
+            for event in follower.events():
+                self.last_description = follower.description
                 self._note(event)
                 yield event
+
+    def watch(self, interval: float = 3.0, timeout: float | None = None) -> Outcome:
+        """Show the job until it ends: its status, steps, metrics, speed, time left and cost.
+
+        In a notebook this is one card that is updated; elsewhere a line for each change. An interrupt ends the view,
+        and the job continues.
+
+        Args:
+            interval: seconds between two updates.
+            timeout: seconds to watch at most.
+
+        Raises:
+            WaitTimedOut: the job has not ended by then.
+        """
+        self.numbers = RunMetrics()
+        view = LiveView(self, self.summary)
+        with self.connected() as clients:
+            follower = Follower(clients, self.name, timeout)
+            while True:
+                for event in follower.poll():
+                    self.last_description = follower.description
+                    self._note(event)
+                    if isinstance(event, Ended):
+                        view.update()
+                        return event.outcome
+                view.update()
+                if follower.pause > 0:  # else more of the log can be read at once
+                    time.sleep(max(interval, follower.pause))
+
+    def summary(self) -> str:
+        """The last known state in one line of text. This makes no call."""
+        known = progress_text(self.numbers) if self.outcome is None else totals_text(self.numbers)
+        state = self.outcome.summary if self.outcome is not None else self.last_seen
+        return f"{self.name}: {state}{f', {known}' if known else ''}"
 
     def wait(self, timeout: float | None = None) -> Outcome:
         """Wait for the job's end, successful or not: see ``exit_code`` and ``reason``.
@@ -154,7 +198,8 @@ class Job(NotebookView):
     def metrics(self) -> RunMetrics:
         """The numbers that the job has reported until now: steps, times of each worker, use of each host."""
         with self.connected() as clients:
-            return read_metrics(clients, self.name)
+            self.numbers = read_metrics(clients, self.name)
+        return self.numbers
 
     def diagnose(self) -> Verdict:
         """What holds the job back, from what it has reported until now. The job may run or have ended."""
@@ -223,7 +268,9 @@ class Job(NotebookView):
             return download(clients, self.name, target, extract=extract, force=force, limits=limits, progress=progress)
 
     def _note(self, event: FollowEvent) -> None:
-        if isinstance(event, StatusChanged):
+        if isinstance(event, JobEvent):
+            add_event(self.numbers, event)
+        elif isinstance(event, StatusChanged):
             self.last_seen = event.status
         elif isinstance(event, Ended):
             self.last_seen = event.outcome.status

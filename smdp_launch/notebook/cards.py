@@ -6,14 +6,20 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from smdp_launch.diagnosis.texts import sentence
+from smdp_launch.diagnosis.verdict import UNKNOWN, diagnose
 from smdp_launch.diagnostics import Diagnostic, Diagnostics, Severity, count_problems, shortened
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.jobs.job import Job
+from smdp_launch.jobs.run import price_of, usd
 from smdp_launch.notebook.html import Row, card, folded, lines, marked, rows
 from smdp_launch.notebook_view import html_of
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.summary import summary
+from smdp_launch.run_metrics.summary import progress_text, shares_text, time_shares, totals_text
 from smdp_launch.secret_forms import named_secrets, starred
+
+_MOST_METRICS = 8  # in a card
 
 
 @html_of.register
@@ -77,8 +83,29 @@ def _(plan: Plan) -> str:
 def _(job: Job) -> str:
     """The last known state: a view makes no call."""
     known = [("where", job.where), ("output", job.output or "unknown"), ("last seen", job.last_seen)]
+    known += _numbers(job)
     if job.outcome is None:
         return card(job.name, rows(known), beside="job")
     ended = [("ended", job.outcome.summary), ("model", job.outcome.model or "none")]
     reason = [marked("error", job.outcome.reason)] if job.outcome.reason else []
     return card(job.name, rows([*known, *ended]), *reason, beside="job")
+
+
+def _numbers(job: Job) -> Iterator[Row]:
+    """How far, how fast and how much, as of the last call."""
+    progress = progress_text(job.numbers) if job.outcome is None else totals_text(job.numbers)
+    if progress:
+        yield "progress" if job.outcome is None else "speed", progress
+    last = [f"{name} {one.last:.4g}" for name, one in job.numbers.metrics.items() if one.last is not None]
+    if last and job.outcome is not None:
+        yield "metrics", ", ".join(last[:_MOST_METRICS])
+    shares = time_shares(job.numbers)
+    if shares:
+        yield "time", shares_text(shares)
+    verdict = diagnose(job.numbers)
+    if verdict.cause not in (UNKNOWN, "computing"):
+        yield "verdict", sentence(verdict)
+    described = job.last_description
+    cost = usd(described, price_of(described, job.where)) if described is not None else None
+    if cost is not None:
+        yield "cost", f"{cost:,.2f} USD{'' if job.outcome is not None else ' so far'}"

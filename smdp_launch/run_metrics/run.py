@@ -6,6 +6,7 @@ The values come from the job: a value that is no finite number is left out, and 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -98,6 +99,7 @@ class RunMetrics:
         metrics: what the script reported with its steps, such as ``loss``.
         results: the fields of the last ``result`` event.
         world_size: the number of workers.
+        progress: the reported steps over time, as a metric whose value is the step.
     """
 
     began: float | None = None
@@ -110,7 +112,8 @@ class RunMetrics:
     ranks: dict[int, RankMetrics] = field(default_factory=dict)
     hosts: dict[str, HostMetrics] = field(default_factory=dict)
     moments: list[Moment] = field(default_factory=list)
-    _reports: list[tuple[float, int]] = field(default_factory=list)  # recent steps, with their time
+    progress: MetricSeries = field(default_factory=MetricSeries)
+    _reports: deque[tuple[float, int]] = field(default_factory=deque)  # recent steps, with their time
 
     def add(self, name: str, fields: Mapping[str, Any], host: str, worker: int | None, time: float) -> None:
         """Add an event.
@@ -164,9 +167,9 @@ class RunMetrics:
         return max(0, self.steps - self.step) / rate
 
     def _recent_timing(self) -> list[Window]:
-        """The sums of the last minute of each rank."""
+        """The sums of the last minute of each rank; its last window where a window is longer."""
         since = (self.last or 0.0) - _RECENT
-        totals = (one.timing.total(since) for one in self.ranks.values())
+        totals = (one.timing.total(since) or one.timing.latest for one in self.ranks.values())
         return [one for one in totals if one is not None and one.seconds > 0]
 
     def _rank(self, rank: int, host: str) -> RankMetrics:
@@ -217,7 +220,8 @@ class RunMetrics:
         self.step, self.steps = step, _count(fields, "steps") or self.steps
         self._reports.append((at, step))
         while len(self._reports) > 2 and self._reports[0][0] < at - _RECENT:
-            del self._reports[0]
+            self._reports.popleft()
+        self.progress.add(at, step, step)
         for name, value in _numbers(fields, _ENVELOPE).items():
             if name in self.metrics or len(self.metrics) < _MOST_METRICS:
                 self.metrics.setdefault(name, MetricSeries()).add(at, step, value)

@@ -56,6 +56,10 @@ class WindowSeries:
         self.windows.append(window)
         self._open = 1
 
+    @property
+    def latest(self) -> Window | None:
+        return self.windows[-1] if self.windows else None
+
     def total(self, since: float = 0.0) -> Window | None:
         """The sums of all windows that began at ``since`` (seconds since 1970) or later; None if there are none."""
         chosen = [one for one in self.windows if one.begin >= since]

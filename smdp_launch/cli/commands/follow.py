@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -16,9 +17,19 @@ if TYPE_CHECKING:
 @click.option(
     "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop following after this time (exit code 14)."
 )
+@options.report
+@options.prices
 @options.region
 @options.json_events
-def command(name: str | None, quiet: bool, timeout: float | None, region: str | None, as_json: bool) -> ExitCode:
+def command(
+    name: str | None,
+    quiet: bool,
+    timeout: float | None,
+    report: Path | None,
+    prices: Path | None,
+    region: str | None,
+    as_json: bool,
+) -> ExitCode:
     """Show job NAME (default: the latest) from its first log line until it ends.
 
     The logs of several hosts are merged by time, with a delay of up to 2 s. The command waits while AWS throttles
@@ -28,18 +39,21 @@ def command(name: str | None, quiet: bool, timeout: float | None, region: str | 
     (docs/reference/exit-codes.md).
     """
     from smdp_launch.api import attach
+    from smdp_launch.catalog.prices import read_prices
     from smdp_launch.cli.render.job.events import EventView
     from smdp_launch.cli.render.job.launch import print_end
     from smdp_launch.cli.render.next_step import command_for_job, print_next
     from smdp_launch.cli.render.terminal.retries import print_retry
-    from smdp_launch.cli.shared.follow_session import Answer, FollowSession, interrupts_deferred
+    from smdp_launch.cli.shared.follow_session import Answer, FollowSession, RunOptions, interrupts_deferred
     from smdp_launch.errors import ExitCode, WaitTimedOut
 
+    table = read_prices(prices) if prices is not None else None
     job = attach(name, region=region)
     job.on_waiting = print_retry
     with job.connected() as clients, interrupts_deferred(clients):
         events = EventView(job.name, job.where, quiet=quiet) if as_json else None
-        session = FollowSession(clients, job.name, None, Answer.DETACH, timeout, quiet, events)
+        run_options = RunOptions(job.where, report, table)
+        session = FollowSession(clients, job.name, None, Answer.DETACH, timeout, quiet, events, options=run_options)
         try:
             result = session.run()
         except WaitTimedOut:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 @options.ignore
 @click.option("--dry-run", is_flag=True, help="Show the plan and exit.")
 @options.yes
+@options.report
 @options.json_events
 def command(
     job_file: Path,
@@ -51,6 +52,7 @@ def command(
     ignore: tuple[str, ...],
     dry_run: bool,
     yes: bool,
+    report: Path | None,
     as_json: bool,
     **local_values: Any,
 ) -> int:
@@ -69,7 +71,9 @@ def command(
         raise click.UsageError(f"{in_use[0]} requires --local")
     if local:
         require_linux("launch --local")
-    launch = LaunchOptions(dry_run, yes, detach, as_json)
+    if report is not None and detach:
+        raise click.UsageError("--report needs the end of the job: `smdp-launch report` writes it after --detach")
+    launch = LaunchOptions(dry_run, yes, detach, as_json, report)
     if is_saved_plan(job_file):
         if local or settings:
             raise click.UsageError("a saved plan cannot be changed or run locally: pass the job file instead")
@@ -90,6 +94,7 @@ class LaunchOptions:
     yes: bool
     detach: bool
     as_json: bool
+    report: Path | None = None
 
 
 def _launch_local(checked: CheckedJob, request: LocalRequest, launch: LaunchOptions) -> ExitCode:
@@ -112,7 +117,7 @@ def _launch_local(checked: CheckedJob, request: LocalRequest, launch: LaunchOpti
         if launch.detach:
             submit_with_progress(clients, plan)
         else:
-            result = submit_and_follow(clients, plan, _event_view(plan, launch))
+            result = submit_and_follow(clients, plan, _event_view(plan, launch), report=launch.report)
     if launch.detach:
         _print_detached(plan, launch)
         return ExitCode.OK
@@ -203,7 +208,7 @@ def _submit_plan(plan: Plan, launch: LaunchOptions, ignore: Sequence[str], requi
         submit_with_progress(clients, plan)
         _print_detached(plan, launch)
         return ExitCode.OK
-    result = submit_and_follow(clients, plan, _event_view(plan, launch))
+    result = submit_and_follow(clients, plan, _event_view(plan, launch), report=launch.report)
     if result is None:
         return ExitCode.INTERRUPTED
     if not launch.as_json:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -15,9 +16,18 @@ if TYPE_CHECKING:
 @options.detach
 @click.option("--dry-run", is_flag=True, help="Show the new job and exit.")
 @options.yes
+@options.report
 @options.region
 @options.json_events
-def command(name: str | None, detach: bool, dry_run: bool, yes: bool, region: str | None, as_json: bool) -> ExitCode:
+def command(
+    name: str | None,
+    detach: bool,
+    dry_run: bool,
+    yes: bool,
+    report: Path | None,
+    region: str | None,
+    as_json: bool,
+) -> ExitCode:
     """Launch a new job that continues job NAME (default: the latest) from its checkpoints.
 
     The new job has a new name and the old job's checkpoint location, data, source archive and limits. The command
@@ -31,11 +41,13 @@ def command(name: str | None, detach: bool, dry_run: bool, yes: bool, region: st
     from smdp_launch.cli.render.next_step import command_for_job, print_next
     from smdp_launch.cli.render.terminal.retries import print_retry
     from smdp_launch.cli.shared.confirmation import confirm
-    from smdp_launch.cli.shared.follow_session import Answer, FollowSession, interrupts_deferred
+    from smdp_launch.cli.shared.follow_session import Answer, FollowSession, RunOptions, interrupts_deferred
     from smdp_launch.errors import ExitCode
     from smdp_launch.jobs.records.history import LOCAL
     from smdp_launch.jobs.resume import prepare, resume
 
+    if report is not None and detach:
+        raise click.UsageError("--report needs the end of the job: `smdp-launch report` writes it after --detach")
     old = attach(name, region=region)
     old.on_waiting = print_retry
     with old.connected() as clients:
@@ -61,7 +73,9 @@ def command(name: str | None, detach: bool, dry_run: bool, yes: bool, region: st
                 return ExitCode.OK
             layout = JobLayout.of_description(prepared.old)
             view = events.EventView(job.name, job.where, created=True) if as_json else None
-            result = FollowSession(clients, job.name, layout, Answer.STOP, events=view).run()
+            followed = RunOptions(job.where, report)
+            session = FollowSession(clients, job.name, layout, Answer.STOP, events=view, options=followed)
+            result = session.run()
     if result is None:
         return ExitCode.INTERRUPTED
     if not as_json:

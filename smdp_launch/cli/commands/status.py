@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from smdp_launch.errors import SmdpError
     from smdp_launch.jobs.checkpoints.listing import Checkpoints
     from smdp_launch.jobs.job import Job
+    from smdp_launch.jobs.service.clients import Clients
     from smdp_launch.jobs.status.description import Description
+    from smdp_launch.run_metrics.run import RunMetrics
 
 
 @click.command("status")
@@ -24,18 +26,29 @@ def command(name: str | None, region: str | None, as_json: bool) -> None:
     The exit code is 0 for every outcome: use `follow` for an exit code that says how the job ended.
     """
     from smdp_launch.api import attach
-    from smdp_launch.cli.render.job.status import print_status, status_json
+    from smdp_launch.cli.render.job.status import RunNow, print_status, status_json
     from smdp_launch.cli.render.terminal.retries import print_retry
+    from smdp_launch.jobs.run import price_of, usd
 
     job = attach(name, region=region)
     job.on_waiting = print_retry
-    with job.connected():  # one connection for both calls: a local cloud starts only once
+    with job.connected() as clients:  # one connection for both calls: a local cloud starts only once
         description = job.describe()
         checkpoints = _checkpoints(job, description)
+        metrics = _metrics(clients, description)
+    run = RunNow(metrics, usd(description, price_of(description, job.where)))
     if as_json:
-        print_document(status_json(job, description, checkpoints))
+        print_document(status_json(job, description, checkpoints, run))
     else:
-        print_status(job, description, checkpoints)
+        print_status(job, description, checkpoints, run)
+
+
+def _metrics(clients: Clients, description: Description) -> RunMetrics | SmdpError | None:
+    """From the last minutes of the log; None before the hosts write one."""
+    from smdp_launch.jobs.run import recent_metrics
+
+    has_log = any(one.status in ("Training", "Uploading") for one in description.steps)
+    return recent_metrics(clients, description) if has_log else None
 
 
 def _checkpoints(job: Job, description: Description) -> Checkpoints | SmdpError | None:

@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from enum import Enum
+from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
+from smdp_launch.catalog.prices import PriceTable
 from smdp_launch.cli.render.job.events import EventView
 from smdp_launch.cli.render.job.follow import FollowView, JobLayout
 from smdp_launch.cli.render.job.launch import FollowResult
+from smdp_launch.cli.render.job.progress import ShownRun
 from smdp_launch.cli.render.job.upload import UploadView
+from smdp_launch.cli.render.next_step import print_note
 from smdp_launch.cli.shared.keyboard import Keyboard
 from smdp_launch.errors import SmdpError
 from smdp_launch.jobs.follow import Ended, Follower, FollowEvent
 from smdp_launch.jobs.logs.messages import JobEvent
 from smdp_launch.jobs.logs.tracebacks import Tracebacks
-from smdp_launch.jobs.records.history import record_end
+from smdp_launch.jobs.records.history import LOCAL, record_end
 from smdp_launch.jobs.records.outcome import Outcome
+from smdp_launch.jobs.run import Run, add_event, price_of
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.error_kinds import ErrorKind, error_kind
 from smdp_launch.jobs.service.retry_policy import SINGLE_TRY
+from smdp_launch.jobs.status.description import Description
 from smdp_launch.jobs.submit import create, send_source, stop, submit
 from smdp_launch.planning.plan import Plan
 
@@ -56,7 +62,11 @@ def submit_with_progress(clients: Clients, plan: Plan) -> None:
 
 
 def submit_and_follow(
-    clients: Clients, plan: Plan, events: EventView | None = None, watch: Watch | None = None
+    clients: Clients,
+    plan: Plan,
+    events: EventView | None = None,
+    watch: Watch | None = None,
+    report: Path | None = None,
 ) -> FollowResult | None:
     """Create the job and show it until it ends, to a person or as ``events``. None if the user detached.
 
@@ -71,7 +81,9 @@ def submit_and_follow(
         send_source(clients, plan, upload.show)
     with interrupts_deferred(clients):
         create(clients, plan.request)
-        session = FollowSession(clients, plan.job, JobLayout.of_plan(plan), Answer.STOP, events=events, watch=watch)
+        options = RunOptions(LOCAL if plan.local is not None else plan.spec.region, report)
+        layout = JobLayout.of_plan(plan)
+        session = FollowSession(clients, plan.job, layout, Answer.STOP, events=events, watch=watch, options=options)
         return session.run() if plan.local is None else follow_local(session)
 
 
@@ -84,6 +96,19 @@ def follow_local(session: FollowSession) -> FollowResult | None:
         raise
 
 
+@dataclass(frozen=True)
+class RunOptions:
+    """Args:
+    where: the AWS region that runs the job, or ``local``.
+    report: the file for a report at the end, or when the user detaches.
+    prices: a table of prices; None to use the price of the launch.
+    """
+
+    where: str = ""
+    report: Path | None = None
+    prices: PriceTable | None = None
+
+
 @dataclass
 class FollowSession:
     """Args:
@@ -93,6 +118,7 @@ class FollowSession:
     quiet: omit the hosts' logs.
     events: the view to use in place of one for people.
     watch: an observer of all events.
+    options: what a report and the cost need.
     """
 
     clients: Clients
@@ -103,6 +129,8 @@ class FollowSession:
     quiet: bool = False
     events: EventView | None = None
     watch: Watch | None = None
+    options: RunOptions = field(default_factory=RunOptions)
+    _shown: ShownRun = field(default_factory=ShownRun)
     _results: dict[str, Any] = field(default_factory=dict)
     _tracebacks: Tracebacks = field(default_factory=Tracebacks)
     _keyboard: Keyboard = field(default_factory=Keyboard)
@@ -117,14 +145,36 @@ class FollowSession:
             WaitTimedOut: the job did not end in time.
         """
         follower = Follower(self.clients, self.job, self.timeout)
-        with self.events or FollowView(self.layout, quiet=self.quiet) as view:
+        result = None
+        with self.events or FollowView(self.layout, quiet=self.quiet, run=self._shown) as view:
             for event in follower.events(lambda pause: self._detaches_during(pause, view)):
-                if self.layout is None and follower.description is not None:
-                    self.layout = view.layout = JobLayout.of_description(follower.description)
+                if follower.description is not self._shown.description and follower.description is not None:
+                    self._describe(view, follower.description)
                 self._show(view, event)
                 if isinstance(event, Ended):
-                    return self._end(view, event.outcome)
-        return None
+                    result = self._end(view, event.outcome)
+        self._write_report(follower.request)
+        return result
+
+    def _describe(self, view: View, described: Description) -> None:
+        if self._shown.description is None:
+            self._shown.price = price_of(described, self.options.where, self.options.prices)
+        self._shown.description = described
+        if self.layout is None:
+            self.layout = view.layout = JobLayout.of_description(described)
+
+    def _write_report(self, request: Mapping[str, Any]) -> None:
+        """Write the report, if one is requested. An error is a note: the job's outcome decides about the exit code."""
+        described = self._shown.description
+        if self.options.report is None or described is None:
+            return
+        from smdp_launch.cli.render.job.report import write_report
+
+        run = Run(self.options.where, described, self._shown.metrics, self._shown.price, request)
+        try:
+            write_report(run, self.options.report)
+        except SmdpError as error:
+            print_note(str(error))
 
     def _detaches_during(self, pause: float, view: View) -> bool:
         """Wait until the next poll. Return whether the user detaches."""
@@ -140,10 +190,12 @@ class FollowSession:
         record_end(self.job, outcome, datetime.now(timezone.utc))
         traceback = self._tracebacks.first
         if isinstance(view, EventView):
-            view.end(outcome, self._results, traceback)
-        return FollowResult(outcome, self._results, traceback)
+            view.end(outcome, self._results, traceback, self._shown.metrics)
+        return FollowResult(outcome, self._results, traceback, self._shown.metrics)
 
     def _show(self, view: View, event: FollowEvent) -> None:
+        if isinstance(event, JobEvent):
+            add_event(self._shown.metrics, event)
         view.show(event)
         self._tracebacks.observe(event)
         if self.watch is not None:

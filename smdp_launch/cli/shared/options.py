@@ -86,6 +86,31 @@ yes = click.option("--yes", "-y", is_flag=True, help="Launch without confirmatio
 
 detach = click.option("--detach", "-d", is_flag=True, help="Exit after the launch; `follow` shows the job.")
 
+prices = click.option(
+    "--prices",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Table of prices for the cost (docs/reference/catalog.md). Default: the price at the launch.",
+)
+
+
+def _check_report(_: click.Context, __: click.Parameter, value: Path | None) -> Path | None:
+    """Before the job runs, and not after hours of training."""
+    if value is not None:
+        from smdp_launch.cli.render.job.report import require_writable
+
+        require_writable(value)
+    return value
+
+
+report = click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    callback=_check_report,
+    metavar="FILE.html",
+    help="At the end, write a report of the run to this file as an HTML page. Overwrites the file.",
+)
+
 job_name = click.argument("name", metavar="[NAME]", required=False, shell_complete=launched_jobs)
 
 region = click.option("--region", metavar="REGION", help="The region of a job that was not launched from this folder.")

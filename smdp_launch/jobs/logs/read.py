@@ -55,9 +55,13 @@ def read_lines(clients: Clients, job: str, wanted: LogFilter) -> Iterator[LogLin
     return iter(deque(lines, wanted.tail)) if wanted.tail is not None else lines
 
 
-def read_events(clients: Clients, job: str) -> Iterator[JobEvent]:
-    """The events of a job until now; raises as `read_lines` does."""
-    return (one for one in _all(clients, job, LogFilter(), read_line) if isinstance(one, JobEvent))
+def read_events(clients: Clients, job: str, since: datetime | None = None) -> Iterator[JobEvent]:
+    """The events of a job until now; raises as `read_lines` does.
+
+    Args:
+        since: with a time zone; earlier events are left out, and their part of the log is not read.
+    """
+    return (one for one in _all(clients, job, LogFilter(since), read_line) if isinstance(one, JobEvent))
 
 
 def _all(clients: Clients, job: str, wanted: LogFilter, read: Callable[[str, str, int], _Read]) -> Iterator[_Read]:

@@ -33,6 +33,7 @@ class Description:
     instance_type: None if the service may select one of several.
     outcome: how it ended; None while it runs.
     checkpoints: S3 location of its checkpoints, if it has one.
+    training_started: since when the service bills the hosts; None before that.
     """
 
     job: str
@@ -46,6 +47,7 @@ class Description:
     outcome: Outcome | None
     checkpoints: str | None
     max_run: int | None
+    training_started: datetime | None = None
 
 
 def describe(clients: Clients, job: str) -> Description:
@@ -84,6 +86,7 @@ def description(answer: Mapping[str, Any], now: datetime) -> Description:
         outcome=ended,
         checkpoints=answer.get("CheckpointConfig", {}).get("S3Uri"),
         max_run=answer.get("StoppingCondition", {}).get("MaxRuntimeInSeconds"),
+        training_started=answer.get("TrainingStartTime"),
     )
 
 

@@ -19,6 +19,8 @@ from smdp_launch.jobs.logs.tracebacks import Worker
 from smdp_launch.jobs.records.outcome import Outcome
 from smdp_launch.jobs.resume import Resumption
 from smdp_launch.jobs.service.retry_policy import Waiting
+from smdp_launch.run_metrics.run import RunMetrics
+from smdp_launch.run_metrics.summary import numbers_json
 
 #: Version of the lines; raised when a field changes its meaning or is removed.
 _VERSION = 1
@@ -84,13 +86,18 @@ class EventView:
             _write_news(event)
 
     def end(
-        self, outcome: Outcome, results: Mapping[str, Any], traceback: tuple[Worker, tuple[str, ...]] | None
+        self,
+        outcome: Outcome,
+        results: Mapping[str, Any],
+        traceback: tuple[Worker, tuple[str, ...]] | None,
+        metrics: RunMetrics,
     ) -> None:
         failure = None
         if traceback is not None:
             (host, rank), lines = traceback
             failure = {"host": host, "rank": rank, "lines": list(lines)}
-        _write("ended", job=self._job, outcome=outcome_json(outcome), result=dict(results), traceback=failure)
+        known = {"result": dict(results), "traceback": failure, "numbers": numbers_json(metrics)}
+        _write("ended", job=self._job, outcome=outcome_json(outcome), **known)
 
     def _announce(self) -> None:
         if not self._announced:

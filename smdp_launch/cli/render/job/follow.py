@@ -10,12 +10,13 @@ from datetime import datetime, timezone
 from types import TracebackType
 from typing import Any, TypeGuard
 
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from smdp_launch.catalog.faults import EVENT as FAULT
 from smdp_launch.catalog.instances import instance
 from smdp_launch.cli.render.job.checkpoints import news_text
+from smdp_launch.cli.render.job.progress import AgeColumn, NumbersColumn, ShownRun
 from smdp_launch.cli.render.next_step import command_for_job, print_next
 from smdp_launch.cli.render.terminal.console import Console
 from smdp_launch.jobs.checkpoints.watch import CheckpointKept, CheckpointsStalled, CheckpointsUnseen
@@ -74,13 +75,22 @@ class FollowView:
     Args:
         layout: can be set later, before the first log line.
         quiet: omit the hosts' logs and the workers that they start.
+        run: the numbers beside the bar, which the caller keeps up to date.
     """
 
     is_interactive = True
 
-    def __init__(self, layout: JobLayout | None, console: Console | None = None, *, quiet: bool = False) -> None:
+    def __init__(
+        self,
+        layout: JobLayout | None,
+        console: Console | None = None,
+        *,
+        quiet: bool = False,
+        run: ShownRun | None = None,
+    ) -> None:
         self._console = console or Console(highlight=False, soft_wrap=True)
         self._quiet = quiet
+        self._run = run or ShownRun()
         self.layout = layout or JobLayout(("algo-1",), 1)
         self._started = time.monotonic()
         self._created: int | None = None  # milliseconds since 1970, of the first status
@@ -94,8 +104,8 @@ class FollowView:
             self._bar = Progress(
                 TextColumn("{task.description}", style="bold", markup=False),
                 BarColumn(bar_width=None),
-                TextColumn("{task.fields[detail]}", markup=False),
-                TimeElapsedColumn(),
+                NumbersColumn(self._run, self._console),
+                AgeColumn(self._run),
                 console=self._console,
                 transient=True,
                 expand=True,
@@ -103,7 +113,7 @@ class FollowView:
 
     def __enter__(self) -> FollowView:
         if self._bar is not None:
-            self._task = self._bar.add_task("Pending", total=None, detail="")
+            self._task = self._bar.add_task("Pending", total=None)
             self._bar.start()
         return self
 
@@ -170,8 +180,7 @@ class FollowView:
         """Show the outage in the bar at once, and as a line if it lasts, repeated once a minute."""
         since = clock_time(int(waiting.since * 1000))
         message = without_controls(f"{waiting.what}: {waiting.reason}")
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, detail=f"waiting since {since}")
+        self._run.waiting = f"waiting since {since}"
         is_short = waiting.error_kind is ErrorKind.TEMPORARY and time.time() - waiting.since < _SHORT_OUTAGE
         if is_short or (message == self._waiting and time.monotonic() - self._printed < _PROGRESS_INTERVAL):
             return
@@ -180,8 +189,7 @@ class FollowView:
         self._console.print(Text(f"waiting since {since}{cursor}:\n  {message}", "bold yellow"))
 
     def _reached(self, recovery: ServiceRecovered) -> None:
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, detail="")
+        self._run.waiting = ""
         if self._waiting is not None:
             self._waiting = None
             self._console.print(Text(f"the service responds again after {duration(round(recovery.lasted))}", "bold"))
@@ -204,13 +212,13 @@ class FollowView:
         done, total = fields.get("step"), fields.get("steps")
         if not (_is_count(done) and _is_count(total) and total > 0):
             return
-        detail = "  ".join([f"step {done}/{total}", *metrics(fields)])
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=done, total=total, detail=detail)
+            self._bar.update(self._task, completed=done, total=total)
         elif done * _TENTHS // total > self._tenth or time.monotonic() - self._printed >= _PROGRESS_INTERVAL:
             self._tenth = done * _TENTHS // total
             self._printed = time.monotonic()
-            self._console.print(Text(detail, "bold"))
+            detail = "  ".join([f"step {done}/{total}", *metrics(fields)])
+            self._console.print(Text(self._run.line(detail), "bold"))
 
 
 def clock_time(time_ms: int) -> str:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from smdp_launch.catalog.local_cloud import OWN_NETWORK
 from smdp_launch.cli.render.job.follow import metrics
+from smdp_launch.cli.render.job.status import number_rows
 from smdp_launch.cli.render.next_step import command_for_job, next_after_end, next_after_local_run, print_next
 from smdp_launch.cli.render.terminal.console import Console
 from smdp_launch.cli.render.terminal.rows import print_rows
@@ -20,6 +21,7 @@ from smdp_launch.jobs.too_few_workers import needs_more_workers
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.summary import rank_rows
 from smdp_launch.request.names import S3Location
+from smdp_launch.run_metrics.run import RunMetrics
 from smdp_launch.units import count, duration, short, titled
 
 ObjectPath = Callable[[str, str], Path | None]
@@ -27,11 +29,13 @@ ObjectPath = Callable[[str, str], Path | None]
 
 @dataclass
 class FollowResult:
-    """How the job ended, the last ``result`` event of its script, and the traceback of the worker that failed first."""
+    """How the job ended, the last ``result`` event of its script, the traceback of the worker that failed first, and
+    the numbers of the run."""
 
     outcome: Outcome
     results: dict[str, Any] = field(default_factory=dict)
     traceback: tuple[Worker, tuple[str, ...]] | None = None
+    metrics: RunMetrics = field(default_factory=RunMetrics)
 
 
 def print_local_start(plan: Plan) -> None:
@@ -93,6 +97,7 @@ def _print_end(job: str, result: FollowResult, more: list[tuple[str, str]]) -> N
     values = metrics(result.results)
     if values:
         rows.append(("result", ", ".join(values)))
+    rows += number_rows(result.metrics)
     print_rows(console, [*rows, *more])
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import timezone
 from typing import Any
 
 from rich.text import Text
 
+from smdp_launch.cli.render.job.verdict import verdict_text
 from smdp_launch.cli.render.next_step import command_for_job, next_for_job, print_next
 from smdp_launch.cli.render.terminal.console import Console
 from smdp_launch.cli.render.terminal.rows import print_rows
@@ -16,17 +19,37 @@ from smdp_launch.jobs.job import Job
 from smdp_launch.jobs.records.history import LOCAL
 from smdp_launch.jobs.records.outcome import ENDED, Outcome
 from smdp_launch.jobs.status.description import Description
+from smdp_launch.run_metrics.run import RunMetrics
+from smdp_launch.run_metrics.summary import numbers_json, progress_text, shares_text, time_shares, totals_text
 from smdp_launch.units import count, duration, size, titled
 
 #: Versions of ``status --json`` and ``stop --json``; raised when a field changes its meaning or is removed.
 _VERSION = 1
 _STOP_VERSION = 1
+_MOST_METRICS = 8  # in a line
 
 #: The checkpoints, None if there are none yet, or the error of listing them.
 CheckpointListing = Checkpoints | SmdpError | None
 
 
-def print_status(job: Job, description: Description, checkpoints: CheckpointListing = None) -> None:
+@dataclass(frozen=True)
+class RunNow:
+    """Args:
+    metrics: of the last minutes; the error of reading the log; None before there is a log.
+    usd: the cost until now; None if it is unknown.
+    """
+
+    metrics: RunMetrics | SmdpError | None = None
+    usd: float | None = None
+
+    @property
+    def numbers(self) -> RunMetrics | None:
+        return self.metrics if isinstance(self.metrics, RunMetrics) else None
+
+
+def print_status(
+    job: Job, description: Description, checkpoints: CheckpointListing = None, run: RunNow | None = None
+) -> None:
     console = Console(highlight=False)
     ended = description.outcome
     style = "" if ended is None else "bold green" if ended.status == "Completed" else "bold red"
@@ -35,6 +58,7 @@ def print_status(job: Job, description: Description, checkpoints: CheckpointList
     created = f"{description.created.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
     rows = [("where", f"{place(job.where)}, {_hosts(job, description)}"), ("created", created)]
     rows += titled("steps", [_step(one.status, one.seconds, one.message) for one in description.steps])
+    rows += _run_rows(description, run or RunNow())
     if description.checkpoints is not None:
         rows += titled("checkpoints", [description.checkpoints, _checkpoint_text(checkpoints)])
     if ended is not None:
@@ -46,6 +70,38 @@ def print_status(job: Job, description: Description, checkpoints: CheckpointList
             rows.append(("model", ended.model))
     print_rows(console, rows)
     print_next(_next(job, description))
+
+
+def _run_rows(description: Description, run: RunNow) -> Iterator[tuple[str, str]]:
+    """How far, how fast and how much."""
+    if isinstance(run.metrics, SmdpError):
+        yield "progress", f"unknown: {run.metrics}"
+    elif run.metrics is not None and description.outcome is None:
+        progress = progress_text(run.metrics)
+        if progress:
+            yield "progress", progress
+    elif run.metrics is not None:
+        yield from number_rows(run.metrics, metrics_too=True)
+    if run.usd is not None:
+        yield "cost", f"{run.usd:,.2f} USD{' so far' if description.outcome is None else ''}"
+
+
+def number_rows(metrics: RunMetrics, *, metrics_too: bool = False) -> Iterator[tuple[str, str]]:
+    """The whole run in numbers: steps and rates, where the time went, and the verdict.
+
+    Args:
+        metrics_too: the last value of each metric too.
+    """
+    speed, shares, verdict = totals_text(metrics), time_shares(metrics), verdict_text(metrics)
+    if speed:
+        yield "speed", speed
+    if metrics_too and metrics.metrics:
+        last = [f"{name} {one.last:.4g}" for name, one in metrics.metrics.items() if one.last is not None]
+        yield "metrics", ", ".join(last[:_MOST_METRICS])
+    if shares:
+        yield "time", shares_text(shares)
+    if verdict:
+        yield "verdict", verdict
 
 
 def _checkpoint_text(checkpoints: CheckpointListing) -> str:
@@ -89,8 +145,11 @@ def _next(job: Job, description: Description) -> str:
     return next_for_job(job, description)
 
 
-def status_json(job: Job, description: Description, checkpoints: CheckpointListing = None) -> dict[str, Any]:
+def status_json(
+    job: Job, description: Description, checkpoints: CheckpointListing = None, run: RunNow | None = None
+) -> dict[str, Any]:
     ended = description.outcome
+    known = run or RunNow()
     return {
         "status": _VERSION,
         "job": description.job,
@@ -108,6 +167,9 @@ def status_json(job: Job, description: Description, checkpoints: CheckpointListi
             for one in description.steps
         ],
         "outcome": outcome_json(ended) if ended is not None else None,
+        "numbers": numbers_json(known.numbers) if known.numbers is not None else None,
+        "numbers_problem": str(known.metrics) if isinstance(known.metrics, SmdpError) else None,
+        "usd": known.usd,
     }
 
 

@@ -1,0 +1,42 @@
+"""Writes the report of a run."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timezone
+from pathlib import Path
+
+import click
+
+from smdp_launch.cli.render.job.verdict import verdict_rows
+from smdp_launch.cli.render.plots.run_page import html_page
+from smdp_launch.disk import why
+from smdp_launch.errors import EnvironmentProblem
+from smdp_launch.jobs.run import Run
+from smdp_launch.private_files import write_bytes
+
+
+def write_report(run: Run, path: Path) -> None:
+    """Write the report as an HTML page, in one step, and print its name. Only its owner may read it.
+
+    Raises:
+        EnvironmentProblem: it cannot be written.
+    """
+    page = html_page(run, verdict_rows(run.metrics), datetime.now(timezone.utc))
+    try:
+        write_bytes(path, page.encode())
+    except OSError as error:
+        raise EnvironmentProblem(f"{path} cannot be written: {why(error, path)}") from error
+    click.echo(f"wrote {path}", err=True)
+
+
+def require_writable(page: Path) -> None:
+    """Check before a job runs whether its report can be written.
+
+    Raises:
+        EnvironmentProblem: it cannot.
+    """
+    if page.exists() and not page.is_file():
+        raise EnvironmentProblem(f"{page} exists and is not a regular file: name another for the report")
+    if not os.access(page.parent, os.W_OK | os.X_OK):
+        raise EnvironmentProblem(f"{page} cannot be written: {page.parent} does not exist or is not writable")

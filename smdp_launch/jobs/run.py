@@ -1,0 +1,111 @@
+"""A run of a job with its numbers: the service's description of the job, its events and its price."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from smdp_launch.catalog.prices import PriceTable
+from smdp_launch.errors import SmdpError
+from smdp_launch.jobs.logs.messages import JobEvent
+from smdp_launch.jobs.logs.read import read_events
+from smdp_launch.jobs.records.history import LOCAL, find_launch
+from smdp_launch.jobs.service.clients import Clients
+from smdp_launch.jobs.service.retry_policy import SINGLE_TRY
+from smdp_launch.jobs.status.description import Description, describe_training_job, description
+from smdp_launch.run_metrics.run import RunMetrics
+
+#: The status needs the events of this time only. If there is no step in it, those of the longer time.
+_RECENT, _LONGER = timedelta(minutes=2), timedelta(minutes=20)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Args:
+    where: the AWS region, or ``local``.
+    price: USD an hour of one host; None if it is unknown, or for a local run.
+    request: the service's answer to DescribeTrainingJob, with the settings of the request.
+    """
+
+    where: str
+    description: Description
+    metrics: RunMetrics
+    price: float | None = None
+    request: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.description.job
+
+    @property
+    def usd(self) -> float | None:
+        return usd(self.description, self.price)
+
+
+def read_run(clients: Clients, job: str, where: str, prices: PriceTable | None = None) -> Run:
+    """Read the whole log of a job.
+
+    Raises:
+        ServiceProblem: the service refused, does not know the job, or did not answer.
+        EnvironmentProblem: the credentials have expired.
+    """
+    request = describe_training_job(clients, job)
+    described = description(request, datetime.now(timezone.utc))
+    metrics = RunMetrics()
+    for event in read_events(clients, job):
+        add_event(metrics, event)
+    return Run(where, described, metrics, price_of(described, where, prices), request)
+
+
+def add_event(metrics: RunMetrics, event: JobEvent) -> None:
+    metrics.add(event.name, event.fields, event.host, event.worker, event.time_ms / 1000)
+
+
+def recent_metrics(clients: Clients, described: Description) -> RunMetrics | SmdpError:
+    """The numbers from the last minutes of a job's log, or the error of reading it: a job whose log cannot be read
+    still has a status. Nothing is retried."""
+    once = replace(clients, retry_policy=SINGLE_TRY)
+    metrics = RunMetrics()
+    try:
+        for before in (_RECENT, _LONGER):
+            metrics = RunMetrics()
+            for event in read_events(once, described.job, end_of(described) - before):
+                add_event(metrics, event)
+            if metrics.step is not None or any(one.timing.windows for one in metrics.ranks.values()):
+                break
+    except SmdpError as error:
+        return error
+    return metrics
+
+
+def end_of(described: Description) -> datetime:
+    """When the job ended; now if it runs."""
+    if described.outcome is None or not described.steps:
+        return datetime.now(timezone.utc)
+    last = described.steps[-1]
+    return last.began + timedelta(seconds=last.seconds)
+
+
+def price_of(described: Description, where: str, prices: PriceTable | None = None) -> float | None:
+    """USD an hour of one host: from the table, else from the launch. None for a local run, or if it is unknown."""
+    if where == LOCAL:
+        return None
+    if prices is not None and described.instance_type is not None:
+        return prices.hourly(where, described.instance_type)
+    launched = find_launch(described.job)
+    return launched.price if launched is not None else None
+
+
+def usd(described: Description, price: float | None) -> float | None:
+    """The cost until now of all hosts, in USD: the service bills from the start of training until its end."""
+    if price is None:
+        return None
+    ended = described.outcome
+    if ended is not None and ended.billable_seconds is not None:
+        return price * described.hosts * ended.billable_seconds / 3600
+    if described.training_started is None:
+        return 0.0
+    seconds = (end_of(described) - described.training_started).total_seconds()
+    return price * described.hosts * max(0.0, seconds) / 3600

@@ -1,0 +1,179 @@
+"""A run in a few numbers: how far it is, how fast, and where its time went. Also as text."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from smdp_launch.run_metrics.run import PHASES, RankMetrics, RunMetrics
+from smdp_launch.run_metrics.series import Window
+from smdp_launch.units import duration
+
+#: The groups of phases that people see, in the order of a step.
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "input": ("input",),
+    "computing": ("copy", "forward", "backward", "optimizer"),
+    "exchanges": ("exchange",),
+    "checkpoints": ("checkpoint",),
+    "logging": ("logging",),
+    "evaluation": ("evaluation",),
+    "other": ("other",),
+}
+#: A smaller share is not part of a text.
+_LEAST_SHARE = 0.005
+_ENVELOPE = ("smdp_event", "event", "time", "rank")
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Of the whole run. None where the events do not say it.
+
+    Args:
+        seconds: from the first reported step or ``timing`` window to the last.
+        samples: of all workers.
+    """
+
+    steps: int | None
+    seconds: float | None
+    samples: float | None
+    steps_per_second: float | None
+    samples_per_second: float | None
+
+
+def main_metric(metrics: RunMetrics) -> str | None:
+    """``loss`` if the script reports it; else the first metric with that in its name; else the first metric."""
+    if "loss" in metrics.metrics:
+        return "loss"
+    losses = (name for name in metrics.metrics if "loss" in name.lower())
+    return next(losses, next(iter(metrics.metrics), None))
+
+
+def shares_of(values: Mapping[str, float]) -> dict[str, float]:
+    """The share of each group in the sums of ``timing`` events; they sum to 1. Empty without a time."""
+    seconds = {
+        group: sum(max(0.0, values.get(f"{phase}_s", 0.0)) for phase in phases) for group, phases in GROUPS.items()
+    }
+    total = sum(seconds.values())
+    return {group: one / total for group, one in seconds.items()} if total > 0 else {}
+
+
+def time_shares(metrics: RunMetrics) -> dict[str, float]:
+    """Where the time of all workers went, by group; they sum to 1. Empty without ``timing`` events."""
+    return shares_of(summed(metrics.ranks.values()))
+
+
+def summed(ranks: Iterable[RankMetrics]) -> dict[str, float]:
+    """The sums of the phases of these ranks, in seconds."""
+    sums: dict[str, float] = {}
+    for rank in ranks:
+        whole = rank.timing.total()
+        for phase in PHASES if whole is not None else ():
+            name = f"{phase}_s"
+            sums[name] = sums.get(name, 0.0) + (whole.values.get(name, 0.0) if whole is not None else 0.0)
+    return sums
+
+
+def totals(metrics: RunMetrics) -> Totals:
+    windows = [one for one in (rank.timing.total() for rank in metrics.ranks.values()) if one is not None]
+    samples = sum(one.values.get("samples", 0.0) for one in windows) or None
+    bins = metrics.progress.bins
+    if len(bins) >= 2 and bins[-1].time > bins[0].time:
+        seconds: float | None = bins[-1].time - bins[0].time
+        steps: int | None = metrics.step
+        done: float = _advance([(one.time, one.step) for one in bins])
+    else:
+        seconds = max((one.end - one.begin for one in windows), default=None)
+        done = max((one.values.get("steps", 0.0) for one in windows), default=0.0)
+        steps = metrics.step if metrics.step is not None else int(min(done, 1 << 53)) or None
+    rate = done / seconds if seconds and done else None
+    return Totals(steps, seconds, samples, rate, _samples_rate(windows))
+
+
+def _advance(points: list[tuple[float, int]]) -> int:
+    """The steps between the first report and the last, repeated steps included."""
+    return sum(max(0, later - before) for (_, before), (_, later) in itertools.pairwise(points))
+
+
+def _samples_rate(windows: list[Window]) -> float | None:
+    return sum(one.values.get("samples", 0.0) / one.seconds for one in windows if one.seconds > 0) or None
+
+
+def rate_text(steps_per_second: float | None, samples_per_second: float | None) -> str | None:
+    """Such as ``1,240 samples/s``; the steps where the number of samples is unknown."""
+    if samples_per_second:
+        return f"{number(samples_per_second)} samples/s"
+    return f"{number(steps_per_second)} steps/s" if steps_per_second else None
+
+
+def number(value: float) -> str:
+    """A measured value with three digits, or with all digits of a larger number: ``0.125``, ``12.4``, ``1,240``."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def left_text(seconds: float) -> str:
+    """Such as ``4 min left``, in one or two units."""
+    return f"{about(seconds)} left"
+
+
+def about(seconds: float) -> str:
+    """A duration, rounded: ``45 s``, ``4 min``, ``1 h 20 min``, ``2 d 5 h``."""
+    whole = int(min(max(0.0, seconds), 1e9))
+    for limit, unit in ((120, 1), (7200, 60), (172_800, 600)):
+        if whole < limit:
+            return duration((whole + unit // 2) // unit * unit)
+    return duration((whole + 1800) // 3600 * 3600)
+
+
+def shares_text(shares: Mapping[str, float]) -> str:
+    """Such as ``input 31 %, computing 52 %, exchanges 12 %``; the small shares are left out."""
+    return ", ".join(
+        f"{name} {share:.0%}".replace("%", " %") for name, share in shares.items() if share >= _LEAST_SHARE
+    )
+
+
+def progress_text(metrics: RunMetrics) -> str:
+    """The present state: ``step 120 of 310, loss 0.31, 1,240 samples/s, 4 min left``. Empty if nothing is known."""
+    parts = []
+    if metrics.step is not None:
+        parts.append(f"step {metrics.step}" + (f" of {metrics.steps}" if metrics.steps is not None else ""))
+    name = main_metric(metrics)
+    last = metrics.metrics[name].last if name is not None else None
+    if last is not None:
+        parts.append(f"{name} {last:.4g}")
+    rate = rate_text(metrics.steps_per_second, metrics.samples_per_second)
+    if rate is not None:
+        parts.append(rate)
+    if metrics.seconds_left is not None and metrics.step != metrics.steps:
+        parts.append(left_text(metrics.seconds_left))
+    return ", ".join(parts)
+
+
+def totals_text(metrics: RunMetrics) -> str:
+    """The whole run: ``310 steps, 1,240 samples/s, 12.4 steps/s``. Empty if nothing is known."""
+    whole = totals(metrics)
+    parts = [f"{whole.steps:,} step{'' if whole.steps == 1 else 's'}"] if whole.steps is not None else []
+    if whole.samples_per_second:
+        parts.append(f"{number(whole.samples_per_second)} samples/s")
+    if whole.steps_per_second:
+        parts.append(f"{number(whole.steps_per_second)} steps/s")
+    return ", ".join(parts)
+
+
+def numbers_json(metrics: RunMetrics) -> dict[str, object]:
+    """The numbers of a run as JSON (docs/reference/json.md)."""
+    whole = totals(metrics)
+    return {
+        "step": metrics.step,
+        "steps": metrics.steps,
+        "metrics": {name: one.last for name, one in metrics.metrics.items()},
+        "results": {name: value for name, value in metrics.results.items() if name not in _ENVELOPE},
+        "steps_per_second": metrics.steps_per_second,
+        "samples_per_second": metrics.samples_per_second,
+        "seconds_left": metrics.seconds_left,
+        "mean_steps_per_second": whole.steps_per_second,
+        "mean_samples_per_second": whole.samples_per_second,
+        "time_shares": time_shares(metrics),
+    }
