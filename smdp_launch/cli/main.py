@@ -57,16 +57,16 @@ COMMANDS = {
     "rehearse": Entry(_RUN, "Run a job locally with an injected fault.", "docs/how-to/rehearsals.md"),
     "resume": Entry(_RUN, "Continue a stopped or failed job from its checkpoints.", "docs/how-to/checkpoints.md"),
     "scale": Entry(_RUN, "Model how speed and cost change with more hosts.", "docs/how-to/scale.md"),
-    "size": Entry(_RUN, "Show which storage is fast enough for a job's data.", "docs/how-to/storage.md"),
+    "size": Entry(_RUN, "Show which storage is fast enough for a job's data.", "docs/how-to/watch/storage.md"),
     "follow": Entry(_WATCH, "Show the logs and the progress of a job until it ends.", "docs/how-to/jobs.md"),
-    "status": Entry(_WATCH, "Show the status of a job, its speed and the time left.", "docs/how-to/runs/watch.md"),
+    "status": Entry(_WATCH, "Show the status of a job, its speed and the time left.", "docs/how-to/watch/progress.md"),
     "logs": Entry(_WATCH, "Print the logs of a job.", "docs/how-to/jobs.md"),
     "metrics": Entry(
-        _WATCH, "Print the numbers of a job, or serve them to Prometheus.", "docs/how-to/measure/tracking.md"
+        _WATCH, "Print the numbers of a job, or serve them to Prometheus.", "docs/how-to/watch/tracking.md"
     ),
-    "diagnose": Entry(_WATCH, "Show why a job is not faster.", "docs/how-to/diagnose.md"),
-    "report": Entry(_WATCH, "Write an HTML page about the run of a job.", "docs/how-to/runs/watch.md"),
-    "compare": Entry(_WATCH, "Compare the settings, speed and cost of two jobs.", "docs/how-to/runs/watch.md"),
+    "diagnose": Entry(_WATCH, "Show why a job is not faster.", "docs/how-to/watch/diagnose.md"),
+    "report": Entry(_WATCH, "Write an HTML page about the run of a job.", "docs/how-to/watch/progress.md"),
+    "compare": Entry(_WATCH, "Compare the settings, speed and cost of two jobs.", "docs/how-to/watch/progress.md"),
     "list": Entry(_WATCH, "List the jobs launched from this folder.", "docs/how-to/jobs.md"),
     "download": Entry(_AFTER, "Download the model and the output of a job.", "docs/how-to/jobs.md"),
     "stop": Entry(_AFTER, "Stop a job.", "docs/how-to/jobs.md"),

@@ -1,4 +1,4 @@
-"""The events of a run as lines of metrics.jsonl (docs/how-to/measure/tracking.md). Does no I/O."""
+"""The events of a run as lines of metrics.jsonl (docs/how-to/watch/tracking.md). Does no I/O."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def command(
     """Print the numbers of job NAME (default: the latest), from its first event to now.
 
     Each event is one line of JSON: the steps and metrics that the script reports, the time of each training phase, and
-    the resources of the hosts (docs/how-to/measure/tracking.md). The output of several jobs can be put into one file.
+    the resources of the hosts (docs/how-to/watch/tracking.md). The output of several jobs can be put into one file.
     """
     if sum((follow, openmetrics, listen is not None)) > 1:
         raise click.UsageError("--follow, --openmetrics and --listen exclude each other: give one of them")

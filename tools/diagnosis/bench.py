@@ -1,8 +1,8 @@
 """Measure how often ``diagnose`` names the cause that was injected into a local job, and how much time it blames.
 
-    python tools/bench_diagnosis.py [--runs 3] [--steps 400] [--cause source ...]
+    python tools/diagnosis/bench.py [--runs 3] [--steps 400] [--cause source ...]
 
-Each run is a local job of 2 hosts x 2 workers of bench_diagnosis_script.py. Prints the confusion matrix, and for each
+Each run is a local job of 2 hosts x 2 workers of training.py. Prints the confusion matrix, and for each
 run the injected and the blamed milliseconds of each step. A slow link needs root, as ``launch --network`` does.
 """
 
@@ -22,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 JOB = """\
 schema: 1
 name: diagnosis
@@ -30,7 +30,7 @@ engine: native
 framework: {{name: pytorch, version: "2.0.1"}}
 image: 123456789012.dkr.ecr.us-west-2.amazonaws.com/smdp-pytorch:2.0.1-cu118
 script:
-  entry: bench_diagnosis_script.py
+  entry: training.py
   source: src
   hyperparameters: {hyperparameters}
 compute: {{instance_type: ml.p4d.24xlarge, instance_count: 2, max_run: 3600}}
@@ -96,7 +96,7 @@ def diagnosed(cause: str, case: Case, steps: int) -> dict[str, Any] | None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "src").mkdir()
-        shutil.copy(ROOT / "tools" / "bench_diagnosis_script.py", folder / "src")
+        shutil.copy(Path(__file__).with_name("training.py"), folder / "src")
         (folder / "job.yaml").write_text(JOB.format(hyperparameters=json.dumps(values)))
         # A home of its own, so that the benchmark's jobs are not in the user's history.
         environment = {**os.environ, "HOME": name, "XDG_STATE_HOME": f"{name}/state", "XDG_CACHE_HOME": f"{name}/cache"}

@@ -1,0 +1,5 @@
+"""``smdp-launch size``."""
+
+from smdp_launch.cli.commands.size.main import command
+
+__all__ = ["command"]
