@@ -8,11 +8,15 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+from functools import cache
 
 _OPENAT2 = 437  # the same number on every architecture; Linux 5.6
 _NO_LINKS_AND_BELOW = 0x02 | 0x04 | 0x08
-_LOCATED = os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
-_library = ctypes.CDLL(None, use_errno=True)
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)  # at the first call: no other system has it
 
 
 class _How(ctypes.Structure):
@@ -26,7 +30,7 @@ def open_below(folder: int, path: bytes, flags: int) -> int:
     """
     how = _How(flags, 0, _NO_LINKS_AND_BELOW)
     size = ctypes.c_size_t(ctypes.sizeof(how))
-    opened: int = _library.syscall(ctypes.c_long(_OPENAT2), folder, path, ctypes.byref(how), size)
+    opened: int = _library().syscall(ctypes.c_long(_OPENAT2), folder, path, ctypes.byref(how), size)
     if opened >= 0:
         return opened
     number = ctypes.get_errno()
@@ -38,11 +42,12 @@ def open_below(folder: int, path: bytes, flags: int) -> int:
 
 def _walk(folder: int, path: bytes, flags: int) -> int:
     *parents, name = path.split(b"/")
+    located = os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
     current = os.dup(folder)
     try:
         for part in parents:
             outer = current
-            current = os.open(part, _LOCATED, dir_fd=outer)
+            current = os.open(part, located, dir_fd=outer)
             os.close(outer)
         return os.open(name, flags | os.O_NOFOLLOW, dir_fd=current)
     finally:

@@ -184,7 +184,7 @@ class FileSystem:
     def _open(self, request: Request) -> bytes:
         if request.flags() & os.O_ACCMODE != os.O_RDONLY:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-        file = _File(self._tree.open(request.node))
+        file = _File(self._tree.open_file(request.node))
         with self._lock:
             handle = next(self._handles)
             self._files[handle] = file

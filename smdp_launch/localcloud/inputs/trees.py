@@ -24,8 +24,6 @@ ROOT = 1
 _FOLDER_MODE, _FILE_MODE = stat.S_IFDIR | 0o755, stat.S_IFREG | 0o644
 _FOREVER, _BRIEFLY = 86400, 1  # seconds
 _UNMAPPED = 65534
-_OPENED = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in its place must not block the server
-_LOCATED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Item(NamedTuple):
@@ -47,7 +45,7 @@ class Tree(Protocol):
     def lookup(self, folder: int, name: bytes) -> Attributes: ...
     def attributes(self, node: int) -> Attributes: ...
     def items(self, folder: int) -> list[Item]: ...
-    def open(self, node: int) -> int: ...
+    def open_file(self, node: int) -> int: ...
     def target(self, node: int) -> bytes: ...
     def forget(self, node: int, lookups: int) -> None: ...
     def total(self) -> tuple[int, int]: ...
@@ -134,11 +132,11 @@ class ObjectTree:
             found.append(Item(name, node, stat.S_IFMT(attributes.mode), attributes))
         return found
 
-    def open(self, node: int) -> int:
+    def open_file(self, node: int) -> int:
         one = self._objects.get(node)
         if one is None:
             raise _error(errno.EISDIR if node in self._folders else errno.ENOENT)
-        descriptor = os.open(one.file, _OPENED)
+        descriptor = os.open(one.file, _for_reading())
         status = os.fstat(descriptor)
         if (status.st_size, status.st_mtime_ns) != (one.size, one.modified):
             os.close(descriptor)
@@ -199,15 +197,15 @@ class FolderTree:
         finally:
             os.close(descriptor)
 
-    def open(self, node: int) -> int:
-        descriptor = self._opened(self._path(node), _OPENED)
+    def open_file(self, node: int) -> int:
+        descriptor = self._opened(self._path(node), _for_reading())
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise _error(errno.EACCES)  # a device or a pipe of this machine
         return descriptor
 
     def target(self, node: int) -> bytes:
-        descriptor = self._opened(self._path(node), _LOCATED)
+        descriptor = self._opened(self._path(node), _for_its_status())
         try:
             return os.readlink(b"", dir_fd=descriptor)
         finally:
@@ -234,7 +232,7 @@ class FolderTree:
         return path
 
     def _status(self, path: tuple[bytes, ...]) -> os.stat_result:
-        descriptor = self._opened(path, _LOCATED)
+        descriptor = self._opened(path, _for_its_status())
         try:
             return os.fstat(descriptor)
         finally:
@@ -259,3 +257,12 @@ def _kind(one: os.DirEntry[str]) -> int:
 
 def _error(number: int) -> OSError:
     return OSError(number, os.strerror(number))
+
+
+# Functions, because other systems lack these flags and import this module too.
+def _for_reading() -> int:
+    return os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in its place must not block the server
+
+
+def _for_its_status() -> int:
+    return os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC

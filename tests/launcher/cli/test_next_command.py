@@ -54,8 +54,9 @@ ENDS = [
     ([*HERE, "--detach"], JOB, WORKS, "next: smdp-launch follow\n"),
     *[
         ([verb], JOB, WORKS, "give the name of one")
-        for verb in ("follow", "status", "logs", "stop", "resume", "download")
+        for verb in ("follow", "status", "logs", "stop", "resume", "download", "metrics", "diagnose", "size", "report")
     ],
+    (["compare", "one", "two"], JOB, WORKS, "give --region for a job"),
     (["list"], JOB, WORKS, "next: smdp-launch launch --local, then without --local on AWS"),
     (HERE, JOB, FAILS, "next    fix the cause, then: smdp-launch launch --local\n"),
     (["launch"], JOB, WORKS, "add --yes"),

@@ -15,7 +15,7 @@ from smdp_launch.cli.render.plots.run_page import html_page
 from smdp_launch.errors import EnvironmentProblem
 from smdp_launch.jobs.run import Run
 from smdp_launch.run_metrics.run import RunMetrics
-from tests.support.synthetic_runs import BEGAN, synthetic_metrics, synthetic_run
+from tests.support.numbers.synthetic_runs import BEGAN, synthetic_metrics, synthetic_run
 
 HOSTILE = "</svg><script>alert(1)</script>\"'&\x1b[2J\u202e"
 

@@ -27,7 +27,7 @@ from smdp_launch.jobs.run import Run, usd
 from smdp_launch.notebook_view import LiveView
 from smdp_launch.run_metrics.run import RunMetrics
 from tests.conftest import ROOT
-from tests.support.synthetic_runs import BEGAN, NAME, synthetic_metrics, synthetic_run
+from tests.support.numbers.synthetic_runs import BEGAN, NAME, synthetic_metrics, synthetic_run
 
 
 def schema_errors(name: str, document: dict[str, Any]) -> list[str]:

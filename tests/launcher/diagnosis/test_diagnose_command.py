@@ -11,7 +11,7 @@ from syrupy.assertion import SnapshotAssertion
 from smdp_launch.errors import ExitCode
 from tests.conftest import Command
 from tests.support.json_documents import the_document
-from tests.support.run_events import Step, log_lines, run_events
+from tests.support.numbers.run_events import Step, log_lines, run_events
 from tests.support.terminal import on_a_terminal, stable
 
 RESOURCES = {

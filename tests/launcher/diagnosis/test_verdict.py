@@ -16,7 +16,7 @@ from smdp_launch.diagnosis.report import EXIT_CODES, diagnosis_json
 from smdp_launch.diagnosis.texts import figures, sentence
 from smdp_launch.diagnosis.verdict import Verdict, diagnose
 from smdp_launch.run_metrics.run import PHASES, RunMetrics
-from tests.support.run_events import Step, log_lines, metrics_of, run_events
+from tests.support.numbers.run_events import Step, log_lines, metrics_of, run_events
 
 IDLE = {"cores": 8, "cpu_s": 5.0}
 BUSY = {"cores": 8, "cpu_s": 39.0}

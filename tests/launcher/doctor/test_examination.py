@@ -79,7 +79,7 @@ def test_report_omits_secrets_and_accounts_wherever_they_are(
     text: str, shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
-    monkeypatch.setattr(getpass, "getuser", lambda: "somebody")
+    monkeypatch.setattr(getpass, "getuser", lambda: "bob")
     (hidden,) = Examination((CheckResult("aws", "warning", text),)).without_private_data().results
     assert hidden.found == shown
 

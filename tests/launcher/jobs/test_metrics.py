@@ -19,7 +19,7 @@ from smdp_launch.localcloud.client.connect import private
 from tests.conftest import LAUNCHER, Command, clean_environment, command_in, write_job
 from tests.support.jobs.service import name_of
 from tests.support.json_documents import validator
-from tests.support.openmetrics import value
+from tests.support.numbers.openmetrics import value
 from tests.support.waiting import wait_for
 
 SCRIPT = """\

@@ -12,7 +12,7 @@ from smdp_launch.run_metrics.lines import metrics_line
 from smdp_launch.run_metrics.openmetrics import openmetrics
 from smdp_launch.run_metrics.run import PHASES, RunMetrics
 from tests.support.json_documents import validator
-from tests.support.openmetrics import samples, value
+from tests.support.numbers.openmetrics import samples, value
 
 JOB = "job-1"
 

@@ -14,7 +14,7 @@ from smdp_launch.sizing.choices import Choice, best, choices, lustre
 from smdp_launch.sizing.need import Need, measured_mb_s
 from tests.conftest import Command
 from tests.support.json_documents import the_document
-from tests.support.run_events import metrics_of, run_events
+from tests.support.numbers.run_events import metrics_of, run_events
 
 #: Kind, MB/s that are needed, data in GB, EFA; then capacity in GiB, MB/s, and burst. None: no capacity.
 GOLDEN: list[tuple[str, float, float, bool, tuple[int, float, float | None] | None]] = [

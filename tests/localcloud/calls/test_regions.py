@@ -12,6 +12,8 @@ from tests.conftest import ROOT
 from tests.support.services.cloud import Cloud, client_of
 
 GROUP = "/aws/sagemaker/TrainingJobs"
+#: Metrics of a host, which exist if the job ran for long enough.
+OF_HOSTS = {"CPUUtilization", "MemoryUtilization", "DiskUtilization", "GPUUtilization", "GPUMemoryUtilization"}
 SCRIPT = """\
 import os
 print("found", os.environ["AWS_REGION"], os.environ["AWS_DEFAULT_REGION"], os.environ["TRAINING_JOB_ARN"], flush=True)
@@ -67,8 +69,17 @@ def test_logs_and_metrics_are_in_the_region_of_the_job(abroad: Cloud) -> None:
     assert there(abroad, "logs").describe_log_groups()["logGroups"][0]["arn"].startswith("arn:aws:logs:eu-west-1:")
     at_home = abroad.logs.describe_log_streams(logGroupName=GROUP)["logStreams"]
     assert [one["logStreamName"].partition("/")[0] for one in at_home] == ["home"]
-    assert [one["MetricName"] for one in there(abroad, "cloudwatch").list_metrics()["Metrics"]] == ["loss"]
-    assert client_of(abroad.endpoint, "cloudwatch").list_metrics()["Metrics"] == []
+    metrics = there(abroad, "cloudwatch").list_metrics()["Metrics"]
+    assert [one["MetricName"] for one in metrics if one["MetricName"] not in OF_HOSTS] == ["loss"]
+    assert jobs_of(metrics) == {"abroad"}
+    metrics = client_of(abroad.endpoint, "cloudwatch").list_metrics()["Metrics"]
+    assert [one["MetricName"] for one in metrics if one["MetricName"] not in OF_HOSTS] == []
+    assert jobs_of(metrics) <= {"home"}
+
+
+def jobs_of(metrics: list[Any]) -> set[str]:
+    """The jobs in the dimensions: the name of a job, or of a host as ``JOB/algo-1``."""
+    return {one["Value"].partition("/")[0] for metric in metrics for one in metric["Dimensions"]}
 
 
 def test_script_gets_the_region_of_the_job(abroad: Cloud) -> None:
