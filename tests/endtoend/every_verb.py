@@ -196,6 +196,7 @@ def registry(_: Place) -> Iterator[list[str]]:
 
 _TORCH = "tests/launcher/jobs/test_rehearse.py, whose jobs wait for each other"
 _TWICE = ["--at", "@5", "--after", "1"]
+_INPUT = "tests/launcher/jobs/test_rehearse_slow_input.py, whose jobs read a channel"
 _IMAGES = "tests/images, which has images"
 VERBS = {
     "init": Verb(["src", "--yes", "--force"], ["nowhere", "--yes"], ExitCode.USAGE, torch_script),
@@ -215,7 +216,7 @@ VERBS = {
     "rehearse slow": Verb(None, ["--for", "1", *HERE[1:]], ExitCode.REHEARSAL_FAILED, counting_job, elsewhere=_TORCH),
     "rehearse late": Verb(["--for", "1"], ["--at", "@5"], ExitCode.USAGE, counting_job),
     "rehearse throttle": Verb(["--for", "1"], _TWICE, ExitCode.USAGE, counting_job),
-    "rehearse slow-input": Verb([], ["--rate", "none"], ExitCode.USAGE, counting_job),
+    "rehearse slow-input": Verb(None, ["--rate", "none"], ExitCode.USAGE, counting_job, elsewhere=_INPUT),
     "rehearse expire": Verb(["--for", "1"], _TWICE, ExitCode.USAGE, counting_job),
     "follow": Verb([], ["--timeout", "0"], ExitCode.WAIT_TIMED_OUT, ended_job),
     "status": Verb([], ["no-such-job", "--region", "us-east-1"], ExitCode.ENVIRONMENT, ended_job),

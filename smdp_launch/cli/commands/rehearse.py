@@ -391,7 +391,9 @@ def _print_report(report: Report, as_json: bool, page: Path | None) -> None:
             replace_file(page, html_page(report))
     if not as_json:
         again = command_for(f"rehearse {report.fault.kind}", report.plan.job_file)
-        if report.verdict == "INCONCLUSIVE":
+        if report.verdict == "INCONCLUSIVE" and report.fault.kind == "slow-input":
+            print_next(f"use a script that reads its channels while it trains, then: {again}")
+        elif report.verdict == "INCONCLUSIVE":
             print_next(f"inject the fault earlier, such as with: {again} --after 5")
         else:
             print_next(command_for("plan", report.plan.job_file) if report.passed else f"fix the cause, then: {again}")
