@@ -76,6 +76,6 @@ def test_measurement_can_be_turned_off(host: Host) -> None:
 def test_setting_that_is_no_number_does_not_end_the_job(host: Host) -> None:
     host.job("import torch; print('ran', print.__class__.__name__)", sagemaker_distributed_dataparallel_enabled=True)
     assert host.run(SMDP_TIMING_S="often") == 0, host.text
-    assert host.of_rank(0)[-1] == "ran builtin_function_or_method"
+    assert "ran builtin_function_or_method" in host.of_rank(0)
     said = "smdp: this rank is not measured: ValueError: SMDP_TIMING_S must be a number of seconds, found 'often'"
     assert said in host.of_rank(0)
