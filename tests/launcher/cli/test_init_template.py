@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -79,4 +80,4 @@ def test_example_trains_with_the_command_that_init_prints(tmp_path: Path, smdp_l
     hint = smdp_launch("init", "--template", "mnist").stdout.splitlines()[-1].removeprefix("next: smdp-launch ")
     ran = smdp_launch(*hint.split(), "--set", "script.hyperparameters.epochs=2")
     assert ran.returncode == ExitCode.OK, ran.stdout + ran.stderr
-    assert "result  accuracy 0.9" in ran.stdout
+    assert re.search(r"^result +accuracy 0\.9", ran.stdout, re.MULTILINE)
