@@ -18,8 +18,7 @@ from smdp_launch.jobs.logs.read import LogFilter, read_lines
 from smdp_launch.jobs.records.history import LOCAL, record_end
 from smdp_launch.jobs.records.outcome import Outcome
 from smdp_launch.jobs.resume import prepare, resume
-from smdp_launch.jobs.run import add_event
-from smdp_launch.jobs.run_metrics import read_metrics
+from smdp_launch.jobs.run import add_event, read_metrics
 from smdp_launch.jobs.service.clients import Clients, Connect, ignore_waiting
 from smdp_launch.jobs.service.retry import call_with_retries
 from smdp_launch.jobs.service.retry_policy import SINGLE_TRY, Waiting

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -14,7 +14,7 @@ from smdp_launch.jobs.logs.read import read_events
 from smdp_launch.jobs.records.history import LOCAL, find_launch
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.retry_policy import SINGLE_TRY
-from smdp_launch.jobs.status.description import Description, describe_training_job, description
+from smdp_launch.jobs.status.description import Description, describe, describe_training_job, description
 from smdp_launch.run_metrics.run import RunMetrics
 
 #: The status needs the events of this time only. If there is no step in it, those of the longer time.
@@ -53,10 +53,21 @@ def read_run(clients: Clients, job: str, where: str, prices: PriceTable | None =
     """
     request = describe_training_job(clients, job)
     described = description(request, datetime.now(timezone.utc))
-    metrics = RunMetrics()
-    for event in read_events(clients, job):
-        add_event(metrics, event)
+    metrics = metrics_of(read_events(clients, job))
     return Run(where, described, metrics, price_of(described, where, prices), request)
+
+
+def read_metrics(clients: Clients, job: str) -> RunMetrics:
+    """The numbers of a job that runs or has ended; raises as `read_run` does."""
+    describe(clients, job)  # fails for an unknown job, whose log would be empty
+    return metrics_of(read_events(clients, job))
+
+
+def metrics_of(events: Iterable[JobEvent]) -> RunMetrics:
+    metrics = RunMetrics()
+    for event in events:
+        add_event(metrics, event)
+    return metrics
 
 
 def add_event(metrics: RunMetrics, event: JobEvent) -> None:
@@ -70,9 +81,7 @@ def recent_metrics(clients: Clients, described: Description) -> RunMetrics | Smd
     metrics = RunMetrics()
     try:
         for before in (_RECENT, _LONGER):
-            metrics = RunMetrics()
-            for event in read_events(once, described.job, end_of(described) - before):
-                add_event(metrics, event)
+            metrics = metrics_of(read_events(once, described.job, end_of(described) - before))
             if metrics.step is not None or any(one.timing.windows for one in metrics.ranks.values()):
                 break
     except SmdpError as error:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 
 @dataclass(frozen=True)
@@ -31,30 +32,54 @@ class Window:
         return Window(self.begin, later.end, sums)
 
 
-@dataclass
-class WindowSeries:
-    """Consecutive windows. When there are more than ``most``, neighbours are joined, two at a time.
+_Self = TypeVar("_Self")
+
+
+class _Joinable(Protocol):
+    def joined(self: _Self, later: _Self) -> _Self: ...
+
+
+_Item = TypeVar("_Item", bound=_Joinable)
+
+
+class _Series(Generic[_Item]):
+    """Items in the order of their time. When there are more than ``most``, neighbours are joined, two at a time.
 
     Args:
         most: an even number.
     """
 
-    most: int = 512
-    windows: list[Window] = field(default_factory=list)
-    _joined: int = 1  # windows of the source in each window
-    _open: int = 0  # windows of the source in the last window
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._items: list[_Item] = []
+        self._joined = 1  # added items in each item
+        self._open = 0  # added items in the last item
 
-    def add(self, window: Window) -> None:
-        if self.windows and 0 < self._open < self._joined:
-            self.windows[-1] = self.windows[-1].joined(window)
+    def _append(self, item: _Item) -> None:
+        if self._items and 0 < self._open < self._joined:
+            self._items[-1] = self._items[-1].joined(item)
             self._open += 1
             return
-        if len(self.windows) >= self.most:
-            pairs = zip(self.windows[::2], self.windows[1::2], strict=True)
-            self.windows = [first.joined(second) for first, second in pairs]
+        if len(self._items) >= self.most:
+            pairs = zip(self._items[::2], self._items[1::2], strict=True)
+            self._items = [first.joined(second) for first, second in pairs]
             self._joined *= 2
-        self.windows.append(window)
+        self._items.append(item)
         self._open = 1
+
+
+class WindowSeries(_Series[Window]):
+    """Consecutive windows."""
+
+    def __init__(self, most: int = 512) -> None:
+        super().__init__(most)
+
+    @property
+    def windows(self) -> list[Window]:
+        return self._items
+
+    def add(self, window: Window) -> None:
+        self._append(window)
 
     @property
     def latest(self) -> Window | None:
@@ -95,34 +120,24 @@ class Bin:
         return Bin(later.time, later.step, values, mean, least, greatest)
 
 
-@dataclass
-class MetricSeries:
-    """The values of one metric by step, in bins. When there are more than ``most``, neighbours are joined.
+class MetricSeries(_Series[Bin]):
+    """The values of one metric by step, in bins.
 
-    Args:
-        most: an even number.
+    Attributes:
         last: the last value.
     """
 
-    most: int = 1024
-    last: float | None = None
-    bins: list[Bin] = field(default_factory=list)
-    _joined: int = 1
-    _open: int = 0
+    def __init__(self, most: int = 1024) -> None:
+        super().__init__(most)
+        self.last: float | None = None
+
+    @property
+    def bins(self) -> list[Bin]:
+        return self._items
 
     def add(self, time: float, step: int, value: float) -> None:
         self.last = value
-        one = Bin(time, step, 1, value, value, value)
-        if self.bins and 0 < self._open < self._joined:
-            self.bins[-1] = self.bins[-1].joined(one)
-            self._open += 1
-            return
-        if len(self.bins) >= self.most:
-            pairs = zip(self.bins[::2], self.bins[1::2], strict=True)
-            self.bins = [first.joined(second) for first, second in pairs]
-            self._joined *= 2
-        self.bins.append(one)
-        self._open = 1
+        self._append(Bin(time, step, 1, value, value, value))
 
     def __iter__(self) -> Iterator[Bin]:
         return iter(self.bins)

@@ -87,19 +87,17 @@ def _print_lines(job: str, events: Iterator[JobEvent]) -> None:
 
 
 def _print_openmetrics(job: str, events: Iterator[JobEvent]) -> None:
+    from smdp_launch.jobs.run import metrics_of
     from smdp_launch.run_metrics.openmetrics import openmetrics
-    from smdp_launch.run_metrics.run import RunMetrics
 
-    run = RunMetrics()
-    for one in events:
-        run.add(one.name, one.fields, one.host, one.worker, one.time_ms / 1000)
-    click.echo(openmetrics(run, job), nl=False)
+    click.echo(openmetrics(metrics_of(events), job), nl=False)
 
 
 def _serve(job: Job, clients: Clients, address: tuple[str, int]) -> None:
     import threading
 
     from smdp_launch.cli.shared.metrics_server import MetricsServer
+    from smdp_launch.jobs.run import add_event
     from smdp_launch.run_metrics.openmetrics import openmetrics
     from smdp_launch.run_metrics.run import RunMetrics
 
@@ -115,7 +113,7 @@ def _serve(job: Job, clients: Clients, address: tuple[str, int]) -> None:
         click.echo(f"the numbers of {job.name} are at http://{host}:{server.port}/metrics until it ends", err=True)
         for one in _followed(clients, job.name):
             with lock:
-                run.add(one.name, one.fields, one.host, one.worker, one.time_ms / 1000)
+                add_event(run, one)
         server.wait_for_scrape(_LAST_SCRAPE, clients.interrupted)
 
 

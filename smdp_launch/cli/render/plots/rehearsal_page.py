@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from smdp_launch.cli.render.plots.page import page, section, verdict
 from smdp_launch.cli.render.plots.rehearsal_plot import PLOT_STYLE, plot
-from smdp_launch.cli.render.plots.svg import DARK, LIGHT, PRINT, properties
 from smdp_launch.notebook.html import rows, text
 from smdp_launch.planning.past_rehearsals import REHEARSAL_VERSION
 from smdp_launch.rehearsals.report import Report, Timeline
@@ -17,74 +17,31 @@ from smdp_launch.units import count
 Row = tuple[str, str]
 
 _STYLE = (
-    f":root{{color-scheme:light dark;{properties(LIGHT)};--pass:#1a7f37;--fail:#c4262e}}\n"
-    "@media (prefers-color-scheme:dark){\n"
-    f":root{{{properties(DARK)};--pass:#4ac26b;--fail:#ff7b72}}}}\n"
     """\
-body{background:var(--ground);color:var(--ink);font:15px/1.45 system-ui,"DejaVu Sans",sans-serif;
-max-width:62em;margin:2em auto;padding:0 1em;overflow-wrap:anywhere}
-h1{font-size:1.35em;margin:0}h2{font-size:1.05em;margin:1.6em 0 .4em;padding-bottom:.2em;
-border-bottom:1px solid var(--line)}
-.verdict{font-size:1.1em;margin:.8em 0;padding:.6em .9em;border:1px solid var(--line);border-left-width:6px}
-.verdict strong{margin-right:.6em}
-.passed{border-left-color:var(--pass)}.passed strong{color:var(--pass)}
-.failed{border-left-color:var(--fail)}.failed strong{color:var(--fail)}
-.smdp-rows{display:grid;grid-template-columns:minmax(7em,max-content) 1fr;gap:.2em 1.2em;margin:0}
-dt{color:var(--soft)}dd{margin:0;white-space:pre-wrap}
-ul{margin:0;padding-left:1.2em}p{margin:0}footer{margin-top:2em;color:var(--soft);font-size:.87em}
-figure{margin:0}figcaption{color:var(--soft);font-size:.87em;margin:.3em 0 .8em}
-figure{overflow-x:auto}svg{display:block;width:100%;min-width:42em;height:auto}
-table{border-collapse:collapse;font-size:.93em}
-th{color:var(--soft);font-weight:normal;text-align:left}
-th,td{padding:.15em 1.4em .15em 0;border-bottom:1px solid var(--line);vertical-align:top}
-th,td:not(:last-child){white-space:nowrap}
+ul{margin:0;padding-left:1.2em}p{margin:0}figure{margin:0}figcaption{margin:.3em 0 .8em}
+th,td{padding:.15em 1.4em .15em 0}
 .number{text-align:right;font-variant-numeric:tabular-nums}
 """
-    f"@media print{{:root{{color-scheme:light;{properties(PRINT)};--pass:#116329;--fail:#a40e26}}\n"
-    """\
-body{max-width:none;margin:0;font-size:11px}h2{margin:.9em 0 .3em}svg{min-width:0}
-figure,tr{break-inside:avoid}h2{break-after:avoid}}
-""" + PLOT_STYLE
+    + PLOT_STYLE
 )
 
 
 def html_page(report: Report) -> str:
-    title = text(f"{report.plan.job}: rehearsal of {report.fault.kind}")
-    return f"""\
-<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8"/>
-<meta name="viewport" content="width=device-width, initial-scale=1"/>
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'"/>
-<title>{title}</title>
-<style>
-{_STYLE}</style>
-</head>
-<body>
-<h1>{title}</h1>
-{"".join(_sections(report))}
-<footer>{text(_footer(report))}</footer>
-</body>
-</html>
-"""
+    title = f"{report.plan.job}: rehearsal of {report.fault.kind}"
+    return page(title, title, _STYLE, "".join(_sections(report)), _footer(report))
 
 
 def _sections(report: Report) -> Iterator[str]:
     kind = {"PASS": "passed", "FAIL": "failed", "INCONCLUSIVE": "open"}[report.verdict]
-    yield f'<p class="verdict {kind}"><strong>{report.verdict}</strong>{text(report.reason)}</p>\n'
-    yield _section("Rehearsal", rows(report.rehearsed))
-    yield _section("On SageMaker", f"<p>{text(report.platform)}</p>")
-    yield _section("Evidence", rows(report.evidence))
-    yield _section("Timeline", _figure(report.timeline) + _table(report.timeline))
-    yield _section("Simulated locally", rows(report.applied))
+    yield verdict(kind, report.verdict, report.reason)
+    yield section("Rehearsal", rows(report.rehearsed))
+    yield section("On SageMaker", f"<p>{text(report.platform)}</p>")
+    yield section("Evidence", rows(report.evidence))
+    yield section("Timeline", _figure(report.timeline) + _table(report.timeline))
+    yield section("Simulated locally", rows(report.applied))
     if report.not_applied:
-        yield _section("Not simulated locally", _items(report.not_applied))
-    yield _section("Differences on SageMaker", rows(report.adds))
-
-
-def _section(title: str, content: str) -> str:
-    return f"<section>\n<h2>{text(title)}</h2>\n{content}\n</section>\n"
+        yield section("Not simulated locally", _items(report.not_applied))
+    yield section("Differences on SageMaker", rows(report.adds))
 
 
 def _items(lines: Iterable[str]) -> str:

@@ -10,6 +10,8 @@ from datetime import datetime, timezone
 
 from smdp_launch import __version__
 from smdp_launch.cli.render.plots.charts import CHART_STYLE
+from smdp_launch.cli.render.plots.page import page, section
+from smdp_launch.cli.render.plots.page import verdict as box
 from smdp_launch.cli.render.plots.run_figures import (
     Figure,
     host_figures,
@@ -18,7 +20,7 @@ from smdp_launch.cli.render.plots.run_figures import (
     speed_figures,
     timeline_figures,
 )
-from smdp_launch.cli.render.plots.svg import BASE_STYLE, DARK, LIGHT, PRINT, properties
+from smdp_launch.cli.render.plots.svg import BASE_STYLE
 from smdp_launch.jobs.records.history import LOCAL
 from smdp_launch.jobs.run import Run
 from smdp_launch.notebook.html import rows, text
@@ -33,33 +35,14 @@ _MOST_EVENTS = 200
 _LONGEST_FIELD = 400
 
 _STYLE = (
-    f":root{{color-scheme:light dark;{properties(LIGHT)};--pass:#1a7f37;--fail:#c4262e}}\n"
-    "@media (prefers-color-scheme:dark){\n"
-    f":root{{{properties(DARK)};--pass:#4ac26b;--fail:#ff7b72}}}}\n"
     """\
-body{background:var(--ground);color:var(--ink);font:15px/1.45 system-ui,"DejaVu Sans",sans-serif;
-max-width:62em;margin:2em auto;padding:0 1em;overflow-wrap:anywhere}
-h1{font-size:1.35em;margin:0}h2{font-size:1.05em;margin:1.6em 0 .4em;padding-bottom:.2em;
-border-bottom:1px solid var(--line)}h3{font-size:.95em;margin:1em 0 .2em;font-weight:600}
-.outcome{font-size:1.1em;margin:.8em 0;padding:.6em .9em;border:1px solid var(--line);border-left-width:6px}
-.outcome strong{margin-right:.6em}
-.good{border-left-color:var(--pass)}.good strong{color:var(--pass)}
-.bad{border-left-color:var(--fail)}.bad strong{color:var(--fail)}
-.smdp-rows{display:grid;grid-template-columns:minmax(7em,max-content) 1fr;gap:.2em 1.2em;margin:0}
-dt{color:var(--soft)}dd{margin:0;white-space:pre-wrap}
-p{margin:.3em 0}footer{margin-top:2em;color:var(--soft);font-size:.87em}
-figure{margin:0 0 .6em;overflow-x:auto}figcaption{color:var(--soft);font-size:.87em;margin:.2em 0}
-svg{display:block;width:100%;min-width:42em;height:auto}
-.scroll{overflow-x:auto}table{border-collapse:collapse;font-size:.93em}
-th{color:var(--soft);font-weight:normal;text-align:left}
-th,td{padding:.15em 1.2em .15em 0;border-bottom:1px solid var(--line);vertical-align:top}
-th,td:not(:last-child){white-space:nowrap}
+h3{font-size:.95em;margin:1em 0 .2em;font-weight:600}
+p{margin:.3em 0}figure{margin:0 0 .6em}figcaption{margin:.2em 0}
+.scroll{overflow-x:auto}th,td{padding:.15em 1.2em .15em 0}
 """
-    f"@media print{{:root{{color-scheme:light;{properties(PRINT)};--pass:#116329;--fail:#a40e26}}\n"
-    """\
-body{max-width:none;margin:0;font-size:11px}h2{margin:.9em 0 .3em}svg{min-width:0}
-figure,tr{break-inside:avoid}h2,h3{break-after:avoid}}
-""" + BASE_STYLE + CHART_STYLE + ".plot text.on{fill:#fff;font-size:11px}\n"
+    + BASE_STYLE
+    + CHART_STYLE
+    + ".plot text.on{fill:#fff;font-size:11px}\n"
 )
 
 
@@ -68,32 +51,15 @@ def html_page(run: Run, verdict: Sequence[Row], now: datetime) -> str:
     verdict: what holds the run back, as rows.
     now: when the events were read.
     """
-    title = text(f"{run.name}: report")
-    return f"""\
-<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8"/>
-<meta name="viewport" content="width=device-width, initial-scale=1"/>
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'"/>
-<title>{title}</title>
-<style>
-{_STYLE}</style>
-</head>
-<body>
-<h1>{text(run.name)}</h1>
-{"".join(_sections(run, verdict))}
-<footer>{text(f"Written by smdp-launch {__version__} on {_time(now)}. All values are measured.")}</footer>
-</body>
-</html>
-"""
+    footer = f"Written by smdp-launch {__version__} on {_time(now)}. All values are measured."
+    return page(f"{run.name}: report", run.name, _STYLE, "".join(_sections(run, verdict)), footer)
 
 
 def _sections(run: Run, verdict: Sequence[Row]) -> Iterator[str]:
     yield _outcome(run)
-    yield _section("Summary", rows(_summary(run)))
+    yield section("Summary", rows(_summary(run)))
     if verdict:
-        yield _section("What limits the speed", rows(verdict))
+        yield section("What limits the speed", rows(verdict))
     named: list[tuple[str, Sequence[Figure]]] = [
         ("Metrics", metric_figures(run.metrics)),
         ("Speed", speed_figures(run.metrics)),
@@ -104,23 +70,23 @@ def _sections(run: Run, verdict: Sequence[Row]) -> Iterator[str]:
     for title, figures in named:
         shown = [one for one in figures if one.svg]
         if shown:
-            yield _section(title, "".join(map(_figure, shown)))
+            yield section(title, "".join(map(_figure, shown)))
     if not any(one.svg for _, figures in named for one in figures):
-        yield _section("Measurements", "<p>The job reported no steps and no times.</p>")
+        yield section("Measurements", "<p>The job reported no steps and no times.</p>")
     checkpoints = list(_checkpoints(run))
     if checkpoints:
-        yield _section("Checkpoints", rows(checkpoints))
+        yield section("Checkpoints", rows(checkpoints))
     if run.metrics.moments:
-        yield _section("Events", _events(run))
+        yield section("Events", _events(run))
 
 
 def _outcome(run: Run) -> str:
     ended = run.description.outcome
-    kind, status = ("open", run.description.secondary) if ended is None else ("bad", ended.summary)
+    kind, status = ("open", run.description.secondary) if ended is None else ("failed", ended.summary)
     if ended is not None and ended.status == "Completed":
-        kind = "good"
+        kind = "passed"
     known = totals_text(run.metrics) if ended is not None else progress_text(run.metrics)
-    return f'<p class="outcome {kind}"><strong>{text(status)}</strong>{text(known)}</p>\n'
+    return box(kind, status, known)
 
 
 def _summary(run: Run) -> Iterator[Row]:
@@ -165,10 +131,6 @@ def _checkpoints(run: Run) -> Iterator[Row]:
     seconds = max((one.values.get("checkpoint_s", 0.0) for one in totals), default=0.0)
     if saves:
         yield "saves", f"{saves:,.0f}, at most {about(seconds)} of a worker"
-
-
-def _section(title: str, content: str) -> str:
-    return f"<section>\n<h2>{text(title)}</h2>\n{content}\n</section>\n"
 
 
 def _figure(one: Figure) -> str:
