@@ -17,20 +17,9 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, TypeVar
 
+from ..phases import PHASES
+
 INPUT, COPY, FORWARD, BACKWARD, EXCHANGE, OPTIMIZER, CHECKPOINT, LOGGING, EVALUATION, OTHER = range(10)
-#: The names of the phases in the event ``timing``, each with ``_s`` added.
-PHASES = (
-    "input",
-    "copy",
-    "forward",
-    "backward",
-    "exchange",
-    "optimizer",
-    "checkpoint",
-    "logging",
-    "evaluation",
-    "other",
-)
 #: What ``enter`` returns in a thread that is not measured, and ``leave`` ignores.
 NOT_MEASURED = 0
 

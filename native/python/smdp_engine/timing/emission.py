@@ -9,7 +9,8 @@ import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from .. import tracking
-from .clock import PHASES, Clock
+from ..phases import PHASES
+from .clock import Clock
 from .event_pipe import EventPipe, event_pipe
 from .loading import Loading, rank_of_this_process
 

@@ -4,22 +4,11 @@ import json
 import math
 from typing import Any, Dict, NamedTuple, Optional
 
+from ..phases import PHASES
+
 #: The fields of every event, and those that are no metrics.
 _ENVELOPE = frozenset({"smdp_event", "event", "time", "rank", "host", "step", "steps"})
 _NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-#: Fields of `timing` that are seconds of the training thread: they add up to `window`.
-_PHASES = (
-    "input",
-    "copy",
-    "forward",
-    "backward",
-    "exchange",
-    "optimizer",
-    "checkpoint",
-    "logging",
-    "evaluation",
-    "other",
-)
 _MOST_NAMES = 512
 
 
@@ -83,7 +72,7 @@ def _shares(fields: Dict[str, Any]) -> Dict[str, float]:
     if not window or not window > 0:
         return {}
     values = {}
-    for name in _PHASES:
+    for name in PHASES:
         seconds = _number(fields.get(f"{name}_s"))
         if seconds is not None:
             values[f"timing/{name}"] = seconds / window
