@@ -10,7 +10,8 @@ each over the ranks; they are no part of the comparison of the ranks.
 
 Neither is the wait for input if all loaders are equally fast. Loaders work ahead: one rank whose queue is empty waits
 in each step, and the others, whose queues fill up meanwhile, wait for it in the exchange. This rank is not slower than
-the others, it only has no batches in store.
+the others, it only has no batches in store. If no loader ever pauses, the ranks run out of batches in turn. Each
+then waits for the others in the exchange, and the time that the engine waited for their arrival is input as well.
 """
 
 from __future__ import annotations
@@ -71,11 +72,14 @@ class Blame:
         return {cause: self.share(cause) for cause in CAUSES}
 
 
-def blame_job(ranks: Sequence[RankPeriod], input_cause: str, batch_s: Sequence[float | None]) -> Blame:
+def blame_job(
+    ranks: Sequence[RankPeriod], input_cause: str, batch_s: Sequence[float | None], *, no_pause: bool = False
+) -> Blame:
     """Of the whole job; ``ranks`` are not empty.
 
     Args:
         batch_s: seconds of the loader of each rank for a batch, divided by its workers; None: unknown.
+        no_pause: the loaders of all ranks work all the time, so their rate is the job's.
     """
     step_s = middle(one.step_s for one in ranks)
     alike = _alike(batch_s)
@@ -95,6 +99,11 @@ def blame_job(ranks: Sequence[RankPeriod], input_cause: str, batch_s: Sequence[f
     known = sum(seconds.values())
     if len(ranks) > 1:
         seconds["exchanges"] = max(0.0, step_s - known)
+        transfer = [one.transfer_share for one in ranks if one.transfer_share is not None]
+        if alike and no_pause and transfer:
+            arrivals = min(seconds["exchanges"], *(one.per_step("exchange") for one in ranks)) * (1 - max(transfer))
+            seconds["exchanges"] -= arrivals
+            seconds[input_cause] += arrivals
     else:
         seconds["exchanges"] = critical.per_step("exchange")
         seconds["computing"] += max(0.0, step_s - known - seconds["exchanges"])

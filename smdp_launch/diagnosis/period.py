@@ -26,6 +26,7 @@ class RankPeriod:
         values: all other sums, such as ``load_s``.
         windows: the number of events.
         load_workers: of the training loader; None: unknown.
+        transfer_share: of the engine's exchanges that is no wait for other ranks; None: unknown.
     """
 
     rank: int
@@ -36,6 +37,7 @@ class RankPeriod:
     values: Mapping[str, float]
     windows: int
     load_workers: int | None = None
+    transfer_share: float | None = None
 
     def per_step(self, phase: str) -> float:
         return self.phases[phase] / self.steps
@@ -130,7 +132,24 @@ def _rank(metrics: RankMetrics, windows: list[Window]) -> RankPeriod | None:
     if named > seconds:  # an event of another version, or a broken one: keep the proportions
         phases = {name: value * (seconds / named) for name, value in phases.items()}
     phases["other"] += max(0.0, seconds - sum(phases.values()))
-    return RankPeriod(metrics.rank, metrics.host, seconds, steps, phases, sums, len(windows), metrics.load_workers)
+    engine = _sums(_within(metrics.engine.windows, windows[0].begin, windows[-1].end))
+    return RankPeriod(
+        metrics.rank,
+        metrics.host,
+        seconds,
+        steps,
+        phases,
+        sums,
+        len(windows),
+        metrics.load_workers,
+        _transfer_share(engine),
+    )
+
+
+def _transfer_share(engine: Mapping[str, float]) -> float | None:
+    transfer = sum(engine.get(name, 0.0) for name in ("wire_s", "copy_s", "reduce_s"))
+    waiting = sum(engine.get(name, 0.0) for name in ("wait_local_s", "wait_hosts_s"))
+    return transfer / (transfer + waiting) if transfer + waiting > 0 else None
 
 
 def _host(metrics: HostMetrics, begin: float, end: float) -> HostPeriod:

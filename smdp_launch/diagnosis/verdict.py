@@ -19,6 +19,8 @@ _HIGH = (0.15, 6)
 _MEDIUM = (0.05, 3)
 #: The input's cause is not clear if its figures are nearer to another one than this.
 _CLEAR = 0.2
+#: A loader that delivers this share of what it can deliver never waits for a place in its queue.
+_NO_PAUSE = 0.9
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,8 @@ def diagnose(metrics: RunMetrics) -> Verdict:
     per_host = Counter(one.host for one in read.ranks)
     loads = {one.rank: loading(one, read.hosts.get(one.host), per_host[one.host]) for one in read.ranks}
     batch_s = [one.batch_s / max(one.workers or 0, 1) if one.batch_s is not None else None for one in loads.values()]
-    job = blame_job(read.ranks, _input_cause(read.ranks, loads), batch_s)
+    no_pause = all(_without_pause(one, loads[one.rank]) for one in read.ranks)
+    job = blame_job(read.ranks, _input_cause(read.ranks, loads), batch_s, no_pause=no_pause)
     workers = tuple(_worker(one, loads[one.rank], job) for one in read.ranks)
     shares = job.shares()
     cause = _greatest(shares)
@@ -136,6 +139,12 @@ def _worker(rank: RankPeriod, load: Loading, job: Blame) -> WorkerVerdict:
     if slow is not None and rank.rank in slow.ranks and max(job.share("slow_worker"), job.share("slow_host")) >= LEAST:
         cause = load.cause if slow.spends == "input" else "computing"  # what the others wait for
     return WorkerVerdict(rank.rank, rank.host, cause, shares, phases, rank.step_s, own, load)
+
+
+def _without_pause(rank: RankPeriod, load: Loading) -> bool:
+    """The loader works all the time: the rank takes as many batches as it can deliver."""
+    batches = rank.values.get("batches") or rank.steps
+    return bool(load.workers) and load.supply is not None and batches / rank.seconds >= _NO_PAUSE * load.supply
 
 
 def _greatest(shares: Mapping[str, float]) -> str:

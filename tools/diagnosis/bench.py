@@ -1,9 +1,10 @@
 """Measure how often ``diagnose`` names the cause that was injected into a local job, and how much time it blames.
 
-    python tools/diagnosis/bench.py [--runs 3] [--steps 400] [--cause source ...]
+    python tools/diagnosis/bench.py [--runs 3] [--steps 150] [--cause source ...]
 
 Each run is a local job of 2 hosts x 2 workers of training.py. Prints the confusion matrix, and for each
-run the injected and the blamed milliseconds of each step. A slow link needs root, as ``launch --network`` does.
+run the injected and the blamed milliseconds of each step. A slow link and a slow store need root, as
+``launch --network`` and ``rehearse slow-input`` do.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -34,7 +36,8 @@ script:
   source: src
   hyperparameters: {hyperparameters}
 compute: {{instance_type: ml.p4d.24xlarge, instance_count: 2, max_run: 3600}}
-channels: {{}}
+channels: {channels}
+local: {local}
 output: {{s3: "s3://some-bucket/output"}}
 role: arn:aws:iam::123456789012:role/training
 region: us-west-2
@@ -42,28 +45,55 @@ environment: {{SMDP_TIMING_S: "1"}}
 """
 
 
+CORES = os.cpu_count() or 1
+RANKS, RANKS_PER_HOST, BATCH, SAMPLE = 4, 2, 4, 1 << 16
+STORE_RATE = 5_000_000  # bytes a second of each host
+LINK_RATE = 100e6 / 8  # bytes a second of each host
+WIDTH = 8192
+#: Bytes of gradients: two layers of WIDTH, 64 inputs and 8 outputs.
+GRADIENTS = 4 * (64 * WIDTH + WIDTH + WIDTH * 8 + 8)
+
+
 class Case(NamedTuple):
     """Args:
-    seconds: of each step, that the injected cause takes; None if it is not known in advance.
+    seconds: argument of the script.
+    injected: seconds of each step, that the cause takes; None if there is none, the script prints them, or a run
+        without the cause tells.
+    cause: that the verdict should name.
     """
 
     seconds: float | None
+    injected: float | None
+    cause: str
     hyperparameters: Mapping[str, float] = MappingProxyType({})
     options: tuple[str, ...] = ()
 
 
-#: The cause that the verdict should name. Decoding needs more CPUs than the machine has: 4 workers on 2 cores.
+#: Of one loader worker, `compute` seconds are hidden behind the step; 0.05 where nothing else is said.
 CASES = {
-    "computing": Case(None),
-    "source": Case(0.08),
-    "decoding": Case(None, {"compute": 0.02, "seconds": 0.06}),
-    "workers": Case(0.015, {"compute": 0.06}),
-    "slow_worker": Case(0.08),
-    "slow_host": Case(0.08),
-    "checkpoints": Case(0.06),
-    "evaluation": Case(0.06),
-    "exchanges": Case(None, {"width": 8192}, ("--network", "100mbit")),
+    "none": Case(None, None, "computing"),
+    "store": Case(None, RANKS_PER_HOST * BATCH * SAMPLE / STORE_RATE - 0.05, "source"),
+    "source": Case(0.08, 0.08, "source"),
+    # The loaders of all hosts share the cores of this machine with its other processes.
+    "decoding": Case(0.06, None, "decoding", {"compute": 0.02}),
+    "workers": Case(0.015, None, "workers", {"compute": 0.06}),
+    "slow_worker": Case(0.08, 0.08, "slow_worker"),
+    "slow_host": Case(0.08, 0.08, "slow_host"),
+    "checkpoints": Case(0.06, 0.06, "checkpoints"),
+    "evaluation": Case(0.06, 0.06, "evaluation"),
+    # Two hosts: each sends half of the sum, and half of the result.
+    "exchanges": Case(None, GRADIENTS / LINK_RATE, "exchanges", {"width": WIDTH}, ("--network", "100mbit")),
 }
+
+
+class Run(NamedTuple):
+    """Args:
+    result: the JSON of ``diagnose``.
+    injected: seconds of each step, None if they are not known.
+    """
+
+    result: dict[str, Any]
+    injected: float | None
 
 
 def main() -> int:
@@ -74,22 +104,28 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="write the JSON of each run into this folder")
     arguments = parser.parse_args()
     causes = arguments.cause or list(CASES)
+    without: float | None = None
+    if "decoding" in causes:
+        same = CASES["none"]._replace(hyperparameters=CASES["decoding"].hyperparameters)
+        control = diagnosed("none", same, arguments.steps)
+        without = control.result["step_seconds"] if control is not None else None
     found: dict[str, Counter[str]] = {cause: Counter() for cause in causes}
-    print(f"{platform.machine()}, {os.cpu_count()} cores, {arguments.runs} runs of each cause", flush=True)
+    print(f"{platform.machine()}, {CORES} cores, {arguments.runs} runs of each cause", flush=True)
     for run in range(arguments.runs):
         for cause in causes:
-            result = diagnosed(cause, CASES[cause], arguments.steps)
-            named = result["cause"] if result is not None else "failed"
-            found[cause][named] += 1
-            print(line(cause, CASES[cause], named, result), flush=True)
-            if arguments.keep is not None and result is not None:
+            one = diagnosed(cause, CASES[cause], arguments.steps)
+            if one is not None and cause == "decoding" and without is not None:
+                one = one._replace(injected=one.result["step_seconds"] - without)
+            found[cause][one.result["cause"] if one is not None else "failed"] += 1
+            print(line(cause, one), flush=True)
+            if arguments.keep is not None and one is not None:
                 arguments.keep.mkdir(parents=True, exist_ok=True)
-                (arguments.keep / f"{cause}-{run}.json").write_text(json.dumps(result, indent=2))
+                (arguments.keep / f"{cause}-{run}.json").write_text(json.dumps(one.result, indent=2))
     print_matrix(found)
     return 0
 
 
-def diagnosed(cause: str, case: Case, steps: int) -> dict[str, Any] | None:
+def diagnosed(cause: str, case: Case, steps: int) -> Run | None:
     """Run one job and diagnose it; None if the job failed, whose output goes to standard error."""
     values = {"inject": cause, "steps": steps, **({"seconds": case.seconds} if case.seconds is not None else {})}
     values.update(case.hyperparameters)
@@ -97,36 +133,50 @@ def diagnosed(cause: str, case: Case, steps: int) -> dict[str, Any] | None:
         folder = Path(name)
         (folder / "src").mkdir()
         shutil.copy(Path(__file__).with_name("training.py"), folder / "src")
-        (folder / "job.yaml").write_text(JOB.format(hyperparameters=json.dumps(values)))
+        channels, local = {}, {}
+        command = ["launch", "--local", "--yes"]
+        if cause == "store":
+            (folder / "train").mkdir()
+            for rank in range(RANKS):
+                (folder / "train" / f"samples-{rank}").write_bytes(bytes(BATCH * SAMPLE * steps))
+            channels = {"train": {"s3": "s3://some-bucket/train", "mode": "FastFile"}}
+            local = {"channels": {"train": "train"}}
+            command = ["rehearse", "slow-input", "job.yaml", "--rate", f"{STORE_RATE // 1000}kB", "--latency", "0ms"]
+        text = JOB.format(hyperparameters=json.dumps(values), channels=json.dumps(channels), local=json.dumps(local))
+        (folder / "job.yaml").write_text(text)
         # A home of its own, so that the benchmark's jobs are not in the user's history.
         environment = {**os.environ, "HOME": name, "XDG_STATE_HOME": f"{name}/state", "XDG_CACHE_HOME": f"{name}/cache"}
-        launcher = [sys.executable, "-m", "smdp_launch"]
-        options = ["--local", "--yes", "--hosts", "2", "--workers-per-host", "2", *case.options]
-        ran = subprocess.run(
-            [*launcher, "launch", *options], cwd=folder, env=environment, text=True, capture_output=True, check=False
-        )
-        shown = None
-        if ran.returncode == 0:
-            command = [*launcher, "diagnose", "--json"]
-            shown = subprocess.run(command, cwd=folder, env=environment, text=True, capture_output=True, check=False)
-            ran = shown
-        subprocess.run([*launcher, "local", "down"], cwd=folder, env=environment, capture_output=True, check=False)
+
+        def launcher(*arguments: str) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, "-m", "smdp_launch", *arguments]
+            return subprocess.run(command, cwd=folder, env=environment, text=True, capture_output=True, check=False)
+
+        ran = launcher(*command, "--hosts", "2", "--workers-per-host", "2", *case.options)
+        shown = launcher("diagnose", "--json") if ran.returncode == 0 else None
+        launcher("local", "down")
         if shown is None or shown.returncode != 0:
-            print(ran.stdout[-2000:], ran.stderr[-2000:], sep="\n", file=sys.stderr)
+            failed = shown or ran
+            print(failed.stdout[-2000:], failed.stderr[-2000:], sep="\n", file=sys.stderr)
             return None
-        result: dict[str, Any] = json.loads(shown.stdout)
-        return result
+        printed = re.search(r"injected ([0-9.]+) ms a step", ran.stdout)
+        injected = float(printed[1]) / 1000 if printed else case.injected
+        return Run(json.loads(shown.stdout), injected)
 
 
-def line(cause: str, case: Case, named: str, result: dict[str, Any] | None) -> str:
-    injected = f"{1000 * case.seconds:.0f} ms" if case.seconds is not None else "-"
-    if result is None or result["seconds_per_step"] is None:
-        return f"{cause:12} {named}"
-    blamed, step = 1000 * result["seconds_per_step"], 1000 * result["step_seconds"]
+def line(cause: str, run: Run | None) -> str:
+    if run is None:
+        return f"{cause:12} failed"
+    result, named = run.result, run.result["cause"]
+    right = "right" if named == CASES[cause].cause else "wrong"
+    if result["seconds_per_step"] is None:
+        return f"{cause:12} {right} {named}"
+    blamed, step = result["seconds_per_step"], result["step_seconds"]
     shares = ", ".join(f"{name} {100 * share:.0f}" for name, share in result["shares"].items() if share >= 0.02)
+    known = run.injected
+    off = f"injected {1000 * known:4.0f} ms, {100 * (blamed / known - 1):+4.0f} %" if known is not None else ""
     return (
-        f"{cause:12} {named:12} {result['sure']:7} injected {injected:>6}, blamed {blamed:4.0f} ms "
-        f"of {step:4.0f} ms; {shares}"
+        f"{cause:12} {right} {named:12} {result['sure']:7} "
+        f"blamed {1000 * blamed:4.0f} ms of {1000 * step:4.0f} ms; {off:28}; {shares}"
     )
 
 

@@ -1,19 +1,21 @@
-"""The training script of bench_diagnosis.py: a small DDP model whose steps take a known time, and one injected cause.
+"""The training script of bench.py: a small DDP model whose steps take a known time, and one injected cause.
 
 Computing sleeps, as a CPU does that waits for a GPU, so that the workers of the benchmark do not compete for its cores.
+Prints how long the injected code took where that depends on the machine.
 """
 
 import argparse
 import importlib
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 BATCH = 4
 
@@ -30,16 +32,32 @@ class Samples(Dataset[torch.Tensor]):
 
     def __init__(self, count: int, blocked: float, cpu: float) -> None:
         self.count, self.blocked, self.cpu = count, blocked / BATCH, cpu / BATCH
-        self.reading, self.writing = os.pipe()
+        self.seconds = 0.0  # that were spent here, in this process
 
     def __len__(self) -> int:
         return self.count
 
     def __getitem__(self, index: int) -> torch.Tensor:
+        before = time.perf_counter()
         if self.blocked:
             time.sleep(self.blocked)
         spin(self.cpu)
+        self.seconds += time.perf_counter() - before
         return torch.full((64,), float(index % 7))
+
+
+class StoredSamples(IterableDataset[torch.Tensor]):
+    """Samples of ``SIZE`` bytes, read in sequence from the file of this rank in the channel ``train``."""
+
+    SIZE = 1 << 16
+
+    def __init__(self, rank: int) -> None:
+        self.path = Path(os.environ["SM_CHANNEL_TRAIN"]) / f"samples-{rank}"
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        with self.path.open("rb", buffering=0) as file:
+            while sample := file.read(self.SIZE):
+                yield torch.full((64,), float(len(sample) % 7))
 
 
 class Step(nn.Module):
@@ -78,9 +96,10 @@ def main() -> None:
     # One loader worker hides `compute` seconds of loading: what exceeds them is exposed.
     blocked = compute + seconds if inject == "source" else 0.0
     cpu = compute + seconds if inject == "decoding" else seconds if inject == "workers" else 0.0
-    data = Samples(BATCH * arguments.steps, blocked, cpu)
+    data = StoredSamples(rank) if inject == "store" else Samples(BATCH * arguments.steps, blocked, cpu)
     workers = 0 if inject == "workers" else arguments.loader_workers
-    loader = DataLoader(data, BATCH, num_workers=workers)
+    # A host of SageMaker has cores beside the loaders; here the training threads go first instead.
+    loader = DataLoader(data, BATCH, num_workers=workers, worker_init_fn=_give_way)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step, batch in enumerate(loader, 1):
         optimizer.zero_grad()
@@ -92,6 +111,12 @@ def main() -> None:
             _evaluate(model, 10 * seconds)
     dist.barrier()
     dist.destroy_process_group()
+    if inject == "workers" and rank == 0 and isinstance(data, Samples):
+        print(f"injected {1000 * data.seconds / arguments.steps:.2f} ms a step", flush=True)
+
+
+def _give_way(worker: int) -> None:
+    os.nice(19)
 
 
 def _save(seconds: float) -> None:

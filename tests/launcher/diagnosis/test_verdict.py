@@ -16,7 +16,7 @@ from smdp_launch.diagnosis.report import EXIT_CODES, diagnosis_json
 from smdp_launch.diagnosis.texts import figures, sentence
 from smdp_launch.diagnosis.verdict import Verdict, diagnose
 from smdp_launch.run_metrics.run import PHASES, RunMetrics
-from tests.support.numbers.run_events import Step, log_lines, metrics_of, run_events
+from tests.support.numbers.run_events import WINDOW, Step, log_lines, metrics_of, run_events
 
 IDLE = {"cores": 8, "cpu_s": 5.0}
 BUSY = {"cores": 8, "cpu_s": 39.0}
@@ -110,6 +110,32 @@ def test_rank_with_an_empty_queue_is_not_slow_if_all_loaders_are_equally_slow() 
     verdict = diagnose(metrics_of(run_events(step, resources=IDLE)))
     assert verdict.cause == "source"
     assert verdict.seconds == pytest.approx(0.08, rel=0.01)
+
+
+@pytest.mark.parametrize(("load_s", "source", "exchanges"), [(0.142, 0.04 + 0.9 * 0.06, 0.006), (0.1, 0.04, 0.06)])
+def test_waits_for_ranks_without_batches_are_input_if_no_loader_pauses(
+    load_s: float, source: float, exchanges: float
+) -> None:
+    """Each rank waits for its input in some steps, and in the others for the ranks that wait for theirs."""
+    step = {**waits(0.04), **BLOCKED, "load_s": load_s, "load_workers": 1, "exchange": 0.06}
+    events = run_events(lambda _: step, resources=IDLE)
+    waited = {
+        "seconds": WINDOW,
+        "wait_local_s": 1.0,
+        "wait_hosts_s": 0.8,
+        "wire_s": 0.1,
+        "copy_s": 0.06,
+        "reduce_s": 0.04,
+    }
+    timings = [event for event in events if event[0] == "timing"]
+    events += [("engine", waited, host, rank, at) for _, _, host, rank, at in timings]
+    verdict = diagnose(metrics_of(events))
+    assert verdict.shares["source"] * (verdict.step_s or 0) == pytest.approx(source, rel=0.01)
+    assert verdict.shares["exchanges"] * (verdict.step_s or 0) == pytest.approx(exchanges, rel=0.01)
+    if load_s < 0.142:
+        assert (verdict.cause, verdict.sure) == ("exchanges", "medium")
+    else:
+        assert (verdict.cause, verdict.sure) == ("source", "high")
 
 
 def test_rank_with_a_slower_loader_is_slow() -> None:
