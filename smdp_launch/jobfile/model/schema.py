@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 
 from smdp_launch.jobfile.model.channels import KINDS, channel_kind
 from smdp_launch.jobfile.model.spec import JobSpec
@@ -23,14 +24,14 @@ def without_kinds(location: Location) -> Location:
     return location
 
 
-def fields(model: type[BaseModel]) -> dict[str, Any]:
+def fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """The fields by their names in a job file."""
     return {info.alias or name: info for name, info in model.model_fields.items()}
 
 
 def known_keys(location: Location, data: Any) -> list[str]:
     """The keys that a mapping at ``location`` of ``data`` may have; empty if users choose the names."""
-    model = model_of(_annotation(location, data), value_at(data, location))
+    model = _model_at(location, data)
     return [name for name, info in fields(model).items() if not info.deprecated] if model is not None else []
 
 
@@ -69,17 +70,24 @@ def element(annotation: Any) -> Any:
 
 def _annotation(location: Location, data: Any) -> Any:
     annotation: Any = JobSpec
-    for depth, part in enumerate(location):
-        model = model_of(annotation, value_at(data, location[:depth]))
-        info = fields(model).get(str(part)) if model is not None else None
+    for part in location:
+        info = _field(model_of(annotation, data), part)
         annotation = info.annotation if info is not None else element(annotation)
+        data = value_at(data, (part,))
     return annotation
+
+
+def _model_at(location: Location, data: Any) -> type[BaseModel] | None:
+    return model_of(_annotation(location, data), value_at(data, location))
+
+
+def _field(model: type[BaseModel] | None, name: str | int) -> FieldInfo | None:
+    return fields(model).get(str(name)) if model is not None else None
 
 
 def _with_metadata(location: Location, data: Any) -> Any:
     """The annotation at ``location`` with the bounds that its field sets."""
-    parent = model_of(_annotation(location[:-1], data), value_at(data, location[:-1]))
-    info = fields(parent).get(str(location[-1])) if parent is not None else None
+    info = _field(_model_at(location[:-1], data), location[-1])
     if info is None:
         return _annotation(location, data)
     return Annotated[(info.annotation, *info.metadata)] if info.metadata else info.annotation

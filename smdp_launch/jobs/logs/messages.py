@@ -18,7 +18,7 @@ class LogLine:
         rank: of the worker that wrote it; None for another writer.
         text: without terminal control sequences.
         coloured: the text with its colour sequences; empty if it has none.
-        late: it arrived after a later line of another host was shown, although that line was delayed by two seconds.
+        late: the line arrived so late that a later line of another host had already been shown.
     """
 
     host: str

@@ -24,6 +24,7 @@ from smdp_launch.localcloud import processes
 from smdp_launch.localcloud.client.bucket import BucketError, Buckets
 from smdp_launch.localcloud.environment import isolate
 from smdp_launch.localcloud.files import read_json, remove_tree, write_json
+from smdp_launch.localcloud.host_log import HostLog
 from smdp_launch.localcloud.inputs.readings import Readings
 from smdp_launch.localcloud.isolation import namespaces, network
 from smdp_launch.localcloud.layout import LOG_SUFFIX, JobFolder
@@ -33,7 +34,7 @@ from smdp_launch.localcloud.runtime.checkpoints import FolderSync
 from smdp_launch.localcloud.runtime.fault_injector import FaultInjector, requested_fault
 from smdp_launch.localcloud.runtime.host_group import HostGroup
 from smdp_launch.localcloud.runtime.host_resources import ResourceOpener
-from smdp_launch.localcloud.runtime.hosts import Host, HostLog
+from smdp_launch.localcloud.runtime.hosts import Host
 from smdp_launch.localcloud.runtime.inputs import InputChannels
 from smdp_launch.localcloud.runtime.job_record import JobRecord
 from smdp_launch.localcloud.runtime.launch import Launch

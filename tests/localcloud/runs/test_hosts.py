@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 
 from smdp_launch.localcloud.client.connect import isolation, private
+from smdp_launch.localcloud.host_log import HostLog
 from smdp_launch.localcloud.isolation import namespaces
 from smdp_launch.localcloud.isolation.namespaces import View
 from smdp_launch.localcloud.processes import handles_sigterm
 from smdp_launch.localcloud.runtime import lease
 from smdp_launch.localcloud.runtime.host import HostSpec
-from smdp_launch.localcloud.runtime.hosts import Host, HostLog, wait_until
+from smdp_launch.localcloud.runtime.hosts import Host, wait_until
 from smdp_launch.localcloud.runtime.tree import HostTree, host_names
 from tests.support.isolation import namespace_refusal
 from tests.support.jobs.hosts import seen

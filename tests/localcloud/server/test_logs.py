@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smdp_launch.localcloud.errors import ServiceError
+from smdp_launch.localcloud.host_log import HostLog
 from smdp_launch.localcloud.layout import JobFolder, StateFolder
 from smdp_launch.localcloud.protocol.signatures import Credentials
 from smdp_launch.localcloud.runtime import hosts
-from smdp_launch.localcloud.runtime.hosts import HostLog
 from smdp_launch.localcloud.services.logs.calls import GROUP, LogService
 from smdp_launch.localcloud.services.training.job_store import JobStore
 from tests.support.properties import examples

@@ -14,7 +14,7 @@ from smdp_entrypoint.contract.fabric import fabric_variables, plugin_version
 from smdp_entrypoint.contract.layout import Layout
 from smdp_entrypoint.contract.paths import MlTree
 from smdp_entrypoint.contract.platform_files import read_contract
-from smdp_entrypoint.contract.ranks import default_variables
+from smdp_entrypoint.contract.worker_variables import default_variables
 
 if TYPE_CHECKING:
     from entrypoint_support.host import Host

@@ -12,7 +12,7 @@ from smdp_entrypoint.contract.environment import Facts, sm_variables, toolkit_va
 from smdp_entrypoint.contract.layout import Layout
 from smdp_entrypoint.contract.paths import MlTree
 from smdp_entrypoint.contract.platform_files import read_contract
-from smdp_entrypoint.contract.ranks import (
+from smdp_entrypoint.contract.worker_variables import (
     _WORKER_SITE,
     Master,
     default_variables,

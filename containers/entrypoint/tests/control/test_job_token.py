@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable
 import pytest
 from entrypoint_support.host import NETWORK, hosts_file
 
-from smdp_entrypoint.contract.ranks import has_engine
+from smdp_entrypoint.contract.worker_variables import has_engine
 from smdp_entrypoint.control.addresses import AddressBook
 from smdp_entrypoint.control.link import CallingLink, LinkError, job_key
 

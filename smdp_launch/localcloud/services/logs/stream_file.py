@@ -1,4 +1,4 @@
-"""One log stream: an append-only file with one JSON object a line, in the order of their timestamps (`HostLog`).
+"""One log stream: an append-only file with one JSON object a line, in the order of their timestamps (`host_log`).
 
 Only whole lines are read, because the last one may not be written completely. Places are byte offsets in the file.
 """
