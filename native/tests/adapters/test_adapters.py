@@ -1,76 +1,23 @@
 """Which adapter a framework gets, and how one is built where none fits: on a copy of the installed package."""
 
 import dataclasses
-import importlib.util
-import os
 import shlex
 import shutil
 import signal
 import stat
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
-from typing import List, Optional
+from typing import Optional
 
 import pytest
 import ranks
+from installation import SHIPPED, Installation
 
 from smdp_engine import adapters
 from smdp_engine.adapters import files
 
-PACKAGE = Path(str(importlib.util.find_spec("smdp_engine").origin)).parent  # type: ignore[union-attr]
-SHIPPED = next((one for one in adapters.shipped() if one.framework == "torch"), None)
-
 pytestmark = pytest.mark.skipif(SHIPPED is None, reason="the engine is installed without an adapter for torch")
-
-
-@pytest.fixture
-def without(tmp_path: Path) -> "Installation":
-    """The package without its adapters."""
-    return Installation(tmp_path)
-
-
-class Installation:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.cache = folder / "cache"
-        self.calls = folder / "calls"
-        hidden = shutil.ignore_patterns("torch-*.so", "tensorflow-*.so", "__pycache__")
-        shutil.copytree(PACKAGE, folder / "installed" / "smdp_engine", ignore=hidden)
-        # A compiler that takes no time: it writes the adapter that was installed.
-        self.compiler = folder / "compiler"
-        self.compiler.write_text(
-            textwrap.dedent(f"""\
-            #!/bin/sh
-            echo "$$" >>{self.calls}
-            while [ "$1" != -o ]; do shift; done
-            sleep 0.5
-            cp {SHIPPED.path if SHIPPED else ""} "$2"
-            """)
-        )
-        self.compiler.chmod(0o755)
-
-    def start(self, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
-        paths = {"PYTHONPATH": str(self.folder / "installed"), "SMDP_ADAPTER_CACHE": str(self.cache)}
-        return subprocess.Popen(
-            [sys.executable, *(arguments or ("-m", "smdp_engine.adapters", "build", "torch"))],
-            env={**os.environ, "CXX": str(self.compiler), **paths, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def run(self, *arguments: str, code: int = 0, **environment: str) -> List[str]:
-        """The lines of both outputs."""
-        process = self.start(*arguments, **environment)
-        output, errors = process.communicate(timeout=120)
-        assert process.returncode == code, errors
-        return [*output.splitlines(), *errors.splitlines()]
-
-    def built(self) -> int:
-        return len(self.calls.read_text().splitlines()) if self.calls.exists() else 0
-
 
 CHECK = """
 import sys
