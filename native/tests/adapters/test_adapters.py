@@ -88,6 +88,31 @@ def test_without_a_compiler_the_error_is_one_sentence_with_the_commands_that_hel
     assert last.endswith(f"Or install a version that it has: {sys.executable} -m pip install 'torch==2.99.*'")
 
 
+@pytest.mark.parametrize(
+    ("config", "installs"),
+    [
+        ("uv = 0.13.9\n", "uv pip install --python {python} 'torch==2.99.*'"),
+        ("", "{python} -m ensurepip && {python} -m pip install 'torch==2.99.*'"),
+    ],
+    ids=["uv", "venv"],
+)
+def test_environment_without_pip_gets_a_command_that_it_has(without: Installation, config: str, installs: str) -> None:
+    (without.folder / "installed" / "smdp_engine" / "_adapters" / "torch-2.99-cxx11abi1.so").write_bytes(b"")
+    prefix = without.folder / "an environment"
+    prefix.mkdir()
+    (prefix / "pyvenv.cfg").write_text(f"home = /usr/bin\n{config}")
+    body = f"""
+import importlib.util, sys
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: None if name == "pip" else find(name, *more)
+sys.prefix, sys.executable = {str(prefix)!r}, {str(prefix / "bin" / "python")!r}
+from smdp_engine import adapters
+print(adapters.check("torch").sentence)
+"""
+    sentence = without.run("-c", body, PATH=str(without.folder), CXX="")[-1]
+    assert sentence.endswith("Or install a version that it has: " + installs.format(python=f"'{prefix}/bin/python'"))
+
+
 def test_processes_that_need_the_same_adapter_build_it_once(without: Installation) -> None:
     processes = [without.start() for _ in range(4)]
     outcomes = [process.communicate(timeout=120) for process in processes]
