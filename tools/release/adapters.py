@@ -60,6 +60,7 @@ class Builder:
 
         self._compiler, self._files, self._frameworks = compiler, files, frameworks
         self._tools = toolchain(work / "sysroot", machine)
+        self._stub = self._make_stub()
 
     def build(self, framework: str, version: str, pythons: Sequence[str]) -> list[Path]:
         """The adapters for one version: one, or one for each Python that the version has wheels for."""
@@ -115,7 +116,7 @@ class Builder:
                 target,
                 sources=self._native / "adapters",
                 engine_include=self._native / "include",
-                engine_folder=self._stub(),
+                engine_folder=self._stub,
                 python_include=str(python),
             ),
             *self._tools.link,
@@ -141,7 +142,7 @@ class Builder:
             whole.update(path.read_bytes())
         return whole.hexdigest()
 
-    def _stub(self) -> Path:
+    def _make_stub(self) -> Path:
         """A library with the engine's name: an adapter only records that it needs it."""
         folder = self._work / "stub"
         folder.mkdir(exist_ok=True)

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import venv
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from adapters import Builder, toolchain
@@ -62,12 +63,9 @@ def _adapters(native: Path, machine: Machine, wanted: dict[str, list[str]], pyth
     sysroot = [str(work / "sysroot"), machine.debian, machine.program("gcc")]
     subprocess.run(["sh", str(HERE / "sysroot.sh"), *sysroot], check=True)
     builder = Builder(native, work, adapters, machine)
-    built = {
-        path.name
-        for framework, versions in wanted.items()
-        for one in versions
-        for path in builder.build(framework, one, pythons)
-    }
+    versions = [(framework, one) for framework, found in wanted.items() for one in found]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        built = {path.name for paths in pool.map(lambda one: builder.build(*one, pythons), versions) for path in paths}
     for other in adapters.glob("*.so"):
         if other.name not in built:
             other.unlink()
