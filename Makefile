@@ -76,9 +76,12 @@ wheels: $(VENV)/.ready ## dist/wheels: the entrypoint, and the engine for the to
 WHEEL_TORCHES ?= 2.0.1 2.13.0 2.14.1
 WHEEL_TENSORFLOWS ?= 2.11.1 2.14.1 2.20.0 2.21.0
 WHEEL_PYTHONS ?= 3.8 3.9 3.10 3.11
+# With aarch64, a wheel for Arm too (Debian's g++-aarch64-linux-gnu).
+WHEEL_MACHINES ?= x86_64
 
 release: ## dist/release: wheels (manylinux) and source distributions of the last commit, checked (Debian)
-	$(PYTHON) tools/release/release.py --torch '$(WHEEL_TORCHES)' --tensorflow '$(WHEEL_TENSORFLOWS)' --python '$(WHEEL_PYTHONS)'
+	$(PYTHON) tools/release/release.py --torch '$(WHEEL_TORCHES)' --tensorflow '$(WHEEL_TENSORFLOWS)' --python '$(WHEEL_PYTHONS)' \
+		--machine '$(WHEEL_MACHINES)'
 
 test-release: $(VENV)/.ready ## whole tier: two releases of one commit, installed where no compiler is
 	$(PYTEST) -q -m release tests/release

@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from smdp_launch.doctor.frameworks import Step, title
-from smdp_launch.doctor.installer import build_engine, checkout, engine_sources, install, install_engine, version
+from smdp_launch.doctor.installer import (
+    Options,
+    build_engine,
+    checkout,
+    engine_sources,
+    install,
+    install_engine,
+    version,
+)
 
 _DISTRIBUTIONS = {"torch": "torch", "tensorflow": "tensorflow"}
 _LIBRARY_MISSING = re.compile(r"(\S+\.so[.\d]*): cannot open shared object file")
@@ -46,7 +54,8 @@ def fault_of(results: Mapping[str, Step]) -> Fault | None:
         framework = name.partition(" ")[0]
         return Fault(name, _misfit(framework, results, failed), _fit(framework, results, failed))
     if name == "engine":
-        return Fault(name, f"smdp-engine is installed but cannot be loaded: {error}", install_engine_again())
+        reason = f"smdp-engine is installed but cannot be loaded: {error}"
+        return Fault(name, reason, install_engine(is_again=True))
     return Fault(name, f"two processes cannot sum with the engine: {error}", None)
 
 
@@ -64,13 +73,7 @@ def _reinstall(framework: str) -> str:
     """The same version, so that the engine fits it."""
     installed = version(_DISTRIBUTIONS[framework])
     package = _DISTRIBUTIONS[framework] + (f"=={_public(installed)}" if installed is not None else "")
-    return install("--force-reinstall", package)
-
-
-def install_engine_again() -> str:
-    if checkout() is not None:
-        return install_engine()
-    return install_engine().replace(" install ", " install --force-reinstall --no-deps ", 1)
+    return install(package, options=Options(is_again=True))
 
 
 def _fit(framework: str, results: Mapping[str, Step], failed: Step) -> str:
@@ -83,7 +86,7 @@ def _fit(framework: str, results: Mapping[str, Step], failed: Step) -> str:
     if failed.values.get("command"):  # the engine knows how to build an adapter alone
         return str(failed.values["command"])
     sources = engine_sources()
-    return build_engine(sources) if sources is not None else install_engine_again()
+    return build_engine(sources) if sources is not None else install_engine(is_again=True)
 
 
 def _public(version: object) -> str:

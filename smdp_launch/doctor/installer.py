@@ -3,118 +3,144 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import json
-import os
+import re
 import shlex
-import shutil
-import site
-import sys
-import sysconfig
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
-from urllib.parse import unquote, urlsplit
 
-Tool = Literal["pipx", "conda", "uv", "pip"]
+from smdp_launch.doctor.environment import Environment, path_of, this_environment
+from smdp_launch.doctor.wheels import Links, links
+
 LAUNCHER = "smdp-launch"
 
 
 @dataclass(frozen=True)
-class Environment:
-    """A Python environment.
+class Options:
+    """How packages are installed.
 
     Args:
-        is_virtual: whether it has packages of its own, as venv and uv make it.
-        has_pip: whether this Python can import pip.
-        in_user_site: whether smdp-launch is installed in the user's own folder of packages (`pip install --user`).
-        is_managed: whether pip refuses to change it, because the system's package manager owns it (PEP 668).
-        variables: the environment variables of the process.
+        is_again: whether a package is installed again if it is there.
+        alone: without what they require.
+        is_isolated: whether a build gets an environment of its own.
+        folder: the folder of wheels that the tool looks in, too.
     """
 
-    executable: Path
-    prefix: Path
-    is_virtual: bool
-    has_pip: bool
-    in_user_site: bool = False
-    is_managed: bool = False
-    variables: Mapping[str, str] = field(default_factory=dict)
+    is_again: bool = False
+    alone: bool = False
+    is_isolated: bool = True
+    folder: Path | None = None
 
     @property
-    def tool(self) -> Tool:
-        """The tool that made the environment, or that can install packages into it."""
-        if (self.prefix / "pipx_metadata.json").is_file():
-            return "pipx"
-        if (self.prefix / "conda-meta").is_dir():
-            return "conda"
-        return "uv" if self._is_of_uv and not self.has_pip else "pip"
-
-    def install(self, *packages: str) -> str:
-        """The command that installs the packages, such as ``pip install 'smdp-launch[local]'``."""
-        return f"{self._installer} {shlex.join(packages)}"
+    def find_links(self) -> list[str]:
+        return ["--find-links", str(self.folder)] if self.folder is not None else []
 
     @property
-    def _is_of_uv(self) -> bool:
-        if (self.prefix / "uv-receipt.toml").is_file():
-            return True
-        try:
-            lines = (self.prefix / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:
-            return False
-        return any(line.partition("=")[0].strip() == "uv" for line in lines)
-
-    @property
-    def _installer(self) -> str:
-        tool = self.tool
-        if tool == "pipx":
-            return f"pipx runpip {shlex.quote(self.prefix.name)} install"
-        if tool == "uv":
-            is_active = self.variables.get("VIRTUAL_ENV") == str(self.prefix)
-            return "uv pip install" if is_active else f"uv pip install --python {shlex.quote(str(self.executable))}"
-        if self.has_pip:
-            return f"{self._pip} install{self._options}"
-        first = f"conda install --yes --prefix {shlex.quote(str(self.prefix))} pip" if tool == "conda" else None
-        return f"{first or f'{self._python} -m ensurepip'} && {self._python} -m pip install{self._options}"
-
-    @property
-    def _options(self) -> str:
-        if self.is_virtual or self.tool == "conda":
-            return ""
-        return f"{' --user' if self.in_user_site else ''}{' --break-system-packages' if self.is_managed else ''}"
-
-    @property
-    def _pip(self) -> str:
-        return "pip" if self._is_first_on_path("pip") else f"{self._python} -m pip"
-
-    @property
-    def _python(self) -> str:
-        name = next((one for one in ("python", "python3") if self._is_first_on_path(one)), None)
-        return name or shlex.quote(str(self.executable))
-
-    def _is_first_on_path(self, program: str) -> bool:
-        found = shutil.which(program, path=self.variables.get("PATH"))
-        return found is not None and Path(found).parent == self.executable.parent
+    def of_pip(self) -> list[str]:
+        chosen = {"--force-reinstall": self.is_again, "--no-deps": self.alone}
+        chosen["--no-build-isolation"] = not self.is_isolated
+        return [*(option for option, is_chosen in chosen.items() if is_chosen), *self.find_links]
 
 
-def this_environment() -> Environment:
-    executable = Path(sys.executable or "python3")
-    is_virtual = sys.prefix != sys.base_prefix
-    marker = Path(sysconfig.get_path("stdlib")) / "EXTERNALLY-MANAGED"
-    return Environment(
-        executable,
-        Path(sys.prefix),
-        is_virtual,
-        importlib.util.find_spec("pip") is not None,
-        in_user_site=not is_virtual and Path(site.getusersitepackages()) in Path(__file__).parents,
-        is_managed=not is_virtual and marker.is_file(),
-        variables=os.environ,
-    )
+def command(environment: Environment, packages: Sequence[str], options: Options = Options()) -> str:
+    """The command that installs the packages, such as ``pip install 'smdp-launch[local]'``."""
+    whole = {"uv tool": _uv_tool, "uvx": _uvx, "uv run": _uv_run, "pipx run": _pipx_run, "uv project": _uv_project}
+    make = whole.get(environment.tool)
+    if make is not None and options.is_isolated:
+        return make(environment, packages, options)
+    return f"{_installer(environment)} {shlex.join([*options.of_pip, *packages])}"
 
 
-def install(*packages: str) -> str:
+def _installer(environment: Environment) -> str:
+    tool, prefix = environment.tool, environment.prefix
+    if tool == "pipx":
+        return f"pipx runpip {shlex.quote(prefix.name)} install"
+    if tool.startswith("uv"):
+        is_active = environment.variables.get("VIRTUAL_ENV") == str(prefix)
+        python = "" if is_active else f" --python {shlex.quote(str(environment.executable))}"
+        return f"{environment.program('uv')} pip install{python}"
+    python, options = _python(environment), _options_of_system(environment)
+    if environment.has_pip:
+        return f"{'pip' if environment.is_first_on_path('pip') else f'{python} -m pip'} install{options}"
+    first = f"conda install --yes --prefix {shlex.quote(str(prefix))} pip" if tool == "conda" else None
+    return f"{first or f'{python} -m ensurepip'} && {python} -m pip install{options}"
+
+
+def _options_of_system(environment: Environment) -> str:
+    if environment.is_virtual or environment.tool == "conda":
+        return ""
+    managed = " --break-system-packages" if environment.is_managed else ""
+    return f"{' --user' if environment.in_user_site else ''}{managed}"
+
+
+def _python(environment: Environment) -> str:
+    name = next((one for one in ("python", "python3") if environment.is_first_on_path(one)), None)
+    return name or shlex.quote(str(environment.executable))
+
+
+def _uv_tool(environment: Environment, packages: Sequence[str], options: Options) -> str:
+    """uv removes from a tool's environment what it has not installed itself, so the command has all packages."""
+    main, others = _parted(packages)
+    names = {_name(one) for one in others}
+    others = [*(one for one in environment.recorded.packages if _name(one) not in names), *others]
+    more = [*options.find_links, *_again(options, packages), *_with(others)]
+    return f"{environment.program('uv')} tool install {shlex.join([*more, main])}"
+
+
+def _uvx(environment: Environment, packages: Sequence[str], options: Options) -> str:
+    main, others = _parted(packages)
+    more = [*options.find_links, *_again(options, packages), "--from", main, *_with(others)]
+    return f"{environment.program('uv')} tool run {shlex.join([*more, LAUNCHER, *environment.arguments])}"
+
+
+def _uv_run(environment: Environment, packages: Sequence[str], options: Options) -> str:
+    main, others = _parted(packages)
+    more = [*options.find_links, *_again(options, packages), *_with([main, *others])]
+    return f"{environment.program('uv')} run {shlex.join([*more, LAUNCHER, *environment.arguments])}"
+
+
+def _pipx_run(environment: Environment, packages: Sequence[str], options: Options) -> str:
+    main, others = _parted(packages)
+    again = ["--no-cache"] if options.is_again else []
+    links_ = [f"--pip-args={shlex.join(options.find_links)}"] if options.folder is not None else []
+    return f"pipx run {shlex.join([*again, *links_, '--spec', main, *_with(others), LAUNCHER, *environment.arguments])}"
+
+
+def _uv_project(environment: Environment, packages: Sequence[str], options: Options) -> str:
+    folder = environment.prefix.parent
+    place = [] if folder in (Path.cwd(), *Path.cwd().parents) else ["--project", str(folder)]
+    more = [*place, *options.find_links, *_again(options, packages)]
+    return f"{environment.program('uv')} add {shlex.join([*more, *packages])}"
+
+
+def _parted(packages: Sequence[str]) -> tuple[str, list[str]]:
+    """The launcher with its extra, and the other packages."""
+    main = next((one for one in packages if _name(one) == LAUNCHER), f"{LAUNCHER}[local]{_same_version()}")
+    return main, [one for one in packages if _name(one) != LAUNCHER]
+
+
+def _with(packages: Sequence[str]) -> list[str]:
+    return [part for one in packages for part in ("--with", one)]
+
+
+def _again(options: Options, packages: Sequence[str]) -> list[str]:
+    names = [_name(one) for one in packages] if options.is_again else []
+    return [part for one in names for part in ("--reinstall-package", one)]
+
+
+def _name(package: str) -> str:
+    return re.split(r"[\[=<>!~; ]", package, maxsplit=1)[0]
+
+
+def install(*packages: str, options: Options = Options()) -> str:
     """The command that installs the packages into this environment."""
-    return this_environment().install(*packages)
+    return command(this_environment(), packages, options)
+
+
+def install_ours(*packages: str, is_again: bool = False, alone: bool = False) -> str:
+    """The command that installs packages of which some are ours, which a folder of wheels may have."""
+    return install(*packages, options=Options(is_again, alone, folder=known_links().folder))
 
 
 def install_local(*more: str) -> str:
@@ -124,18 +150,16 @@ def install_local(*more: str) -> str:
     """
     sources = checkout()
     if sources is None:
-        return install(*find_links(), f"{LAUNCHER}[local]{_same_version()}", *more)
+        return install_ours(f"{LAUNCHER}[local]{_same_version()}", *more)
     return install(f"{sources}[local-cloud]", str(sources / "containers" / "entrypoint"), *more)
 
 
-def install_engine() -> str:
+def install_engine(*, is_again: bool = False) -> str:
     """The command that installs the engine; in a checkout, the command that builds it for the installed framework."""
     sources = checkout()
-    return (
-        build_engine(sources / "native")
-        if sources is not None
-        else install(*find_links(), f"smdp-engine{_same_version()}")
-    )
+    if sources is not None:
+        return build_engine(sources / "native")
+    return install_ours(f"smdp-engine{_same_version()}", is_again=is_again, alone=is_again)
 
 
 def build_engine(sources: Path) -> str:
@@ -143,7 +167,7 @@ def build_engine(sources: Path) -> str:
     compiler and Python's headers."""
     # The build finds torch with its own module for extensions, which in old versions needs pkg_resources.
     tools = install("scikit-build-core>=0.10,<2", "cmake>=3.20,<4", "ninja>=1.11", "setuptools<81")
-    return f"{tools} && {install('--force-reinstall', '--no-deps', '--no-build-isolation', str(sources))}"
+    return f"{tools} && {install(str(sources), options=Options(is_again=True, alone=True, is_isolated=False))}"
 
 
 def engine_sources() -> Path | None:
@@ -166,12 +190,9 @@ def _same_version() -> str:
     return f"=={launcher}" if launcher is not None else ""
 
 
-def find_links() -> list[str]:
-    """The option that names the folder of wheels, if smdp-launch was installed from a wheel in it: the package index
-    may not have our other packages."""
-    origin = _origin()
-    is_wheel = origin is not None and origin.suffix == ".whl" and any(origin.parent.glob("smdp_engine-*.whl"))
-    return ["--find-links", str(origin.parent)] if origin is not None and is_wheel else []
+def known_links() -> Links:
+    """Where the wheels of our packages are."""
+    return links(this_environment(), version(LAUNCHER), _origin())
 
 
 def checkout() -> Path | None:
@@ -186,7 +207,7 @@ def _origin() -> Path | None:
     """The folder or file that smdp-launch was installed from; None if pip found it in an index or with --find-links."""
     try:
         record = importlib.metadata.distribution(LAUNCHER).read_text("direct_url.json")
-        url = urlsplit(json.loads(record or "{}").get("url", ""))
+        url = str(json.loads(record or "{}").get("url", ""))
     except (importlib.metadata.PackageNotFoundError, ValueError, AttributeError):
         return None
-    return Path(unquote(url.path)) if url.scheme == "file" else None
+    return path_of(url) if url.startswith("file:") else None

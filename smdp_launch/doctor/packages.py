@@ -7,7 +7,16 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from smdp_launch.doctor.installer import LAUNCHER, checkout, find_links, install, install_engine, install_local, version
+from smdp_launch.doctor.installer import (
+    LAUNCHER,
+    checkout,
+    install,
+    install_engine,
+    install_local,
+    install_ours,
+    known_links,
+    version,
+)
 from smdp_launch.errors import EnvironmentProblem
 from smdp_launch.units import listed
 
@@ -87,9 +96,17 @@ def missing_text(absent: Sequence[str], framework: str | None = None) -> str:
     names = [*absent, *([framework] if framework is not None else [])]
     verb, them = ("is", "it") if len(names) == 1 else ("are", "them")
     return (
-        f"local runs need {listed(names)}, which {verb} not installed in this environment; to install {them}, run: "
-        f"{install_missing(absent, framework)}"
+        f"local runs need {listed(names)}, which {verb} not installed in this environment; to install "
+        f"{them}{folder_hint(absent)}, run: {install_missing(absent, framework)}"
     )
+
+
+def folder_hint(absent: Collection[str] = (ENGINE,)) -> str:
+    """What to add to the command where the packages of ours among ``absent`` were not found: neither pip nor uv
+    records the folder of wheels that packages came from, and the package index may not have ours."""
+    if checkout() is not None or known_links().is_known or not {ENTRYPOINT, ENGINE} & set(absent):
+        return ""
+    return " (add --find-links FOLDER if smdp-launch came from a folder of wheels)"
 
 
 def disagreeing() -> Iterator[str]:
@@ -104,4 +121,4 @@ def disagreeing() -> Iterator[str]:
 def install_agreeing() -> str:
     """The command that installs the launcher's version of the other packages."""
     wanted = version(LAUNCHER)
-    return install(*find_links(), *(f"{name}=={wanted}" for name in (ENTRYPOINT, ENGINE) if version(name) is not None))
+    return install_ours(*(f"{name}=={wanted}" for name in (ENTRYPOINT, ENGINE) if version(name) is not None))

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from smdp_launch.doctor import packages
+from smdp_launch.doctor.environment import this_environment
 from smdp_launch.doctor.fixes import Fault, fault_of, library_missing
 from smdp_launch.doctor.frameworks import Step, probe, title
-from smdp_launch.doctor.installer import LAUNCHER, install, this_environment, version
+from smdp_launch.doctor.installer import LAUNCHER, install, version
 from smdp_launch.doctor.results import CheckResult
 
 _PIECES = ("botocore", "moto", "numpy")  # packages whose versions a bug report should have
@@ -36,10 +37,12 @@ def our_packages() -> Iterator[CheckResult]:
     different = list(packages.disagreeing())
     if absent:
         text = f"{', '.join(found)}; missing: {', '.join(absent)}"
-        yield CheckResult("packages", "error", text, "install what local runs need", packages.install_missing(absent))
+        fix = f"install what local runs need{packages.folder_hint(absent)}"
+        yield CheckResult("packages", "error", text, fix, packages.install_missing(absent))
     elif different:
         text = f"{', '.join(found)}; these versions do not fit together"
-        yield CheckResult("packages", "error", text, "install the same versions", packages.install_agreeing())
+        fix = f"install the same versions{packages.folder_hint()}"
+        yield CheckResult("packages", "error", text, fix, packages.install_agreeing())
     else:
         yield CheckResult("packages", "ok", ", ".join(found))
 

@@ -1,6 +1,7 @@
 """Builds the adapters of a release: for each framework's version, from its wheel, without installing it."""
 
 import hashlib
+import itertools
 import os
 import re
 import subprocess
@@ -11,12 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from machines import Machine
+
 # What is unpacked of a framework's wheel: headers, what is linked, and what names its version.
 _PARTS = {
     "torch": r"torch/(include/.*|version\.py|lib/lib(c10|torch|torch_cpu|torch_python)\.so)",
     "tensorflow": r"tensorflow/(include/.*|libtensorflow_framework\.so\.2)|[^/]+\.dist-info/METADATA",
 }
-_PACKAGES = {"torch": "torch", "tensorflow": "tensorflow-cpu"}
 # Of which Python a wheel is taken matters only where one is missing.
 _PYTHONS = ("3.11", "3.10", "3.12", "3.13")
 
@@ -28,21 +30,21 @@ class Toolchain(NamedTuple):
     link: list[str]
 
 
-def toolchain(sysroot: Path) -> Toolchain:
+def toolchain(sysroot: Path, machine: Machine) -> Toolchain:
     """The C++ library is that of gcc 10, as shared by the frameworks and loaded from the system."""
-    root = sysroot / "root"
+    root, triple = sysroot / "root", machine.triple
     return Toolchain(
         [
-            "g++",
+            machine.program("g++"),
             f"--sysroot={root}",
             "-nostdinc++",
             *("-isystem", f"{root}/usr/include/c++/10"),
-            *("-isystem", f"{root}/usr/include/x86_64-linux-gnu/c++/10"),
+            *("-isystem", f"{root}/usr/include/{triple}/c++/10"),
         ],
         [
-            f"-B{root}/usr/lib/x86_64-linux-gnu",
-            *(f"-L{root}/{folder}" for folder in ("usr/lib/gcc/x86_64-linux-gnu/10", "usr/lib/x86_64-linux-gnu")),
-            f"-L{root}/lib/x86_64-linux-gnu",
+            f"-B{root}/usr/lib/{triple}",
+            *(f"-L{root}/{folder}" for folder in (f"usr/lib/gcc/{triple}/10", f"usr/lib/{triple}")),
+            f"-L{root}/lib/{triple}",
             *("-Wl,-rpath,$ORIGIN/..", "-Wl,--build-id=sha1", "-Wl,-s"),
         ],
     )
@@ -51,13 +53,14 @@ def toolchain(sysroot: Path) -> Toolchain:
 class Builder:
     """Builds adapters from the sources ``native`` into ``target``; what else it needs or makes lies in ``work``."""
 
-    def __init__(self, native: Path, work: Path, target: Path) -> None:
-        self._native, self._work, self._target = native, work, target
+    def __init__(self, native: Path, work: Path, target: Path, machine: Machine) -> None:
+        self._native, self._work, self._target, self._machine = native, work, target, machine
         sys.path.insert(0, str(native / "python"))
         from smdp_engine.adapters import compiler, files, frameworks
 
         self._compiler, self._files, self._frameworks = compiler, files, frameworks
-        self._tools = toolchain(work / "sysroot")
+        self._tools = toolchain(work / "sysroot", machine)
+        self._stub = self._make_stub()
 
     def build(self, framework: str, version: str, pythons: Sequence[str]) -> list[Path]:
         """The adapters for one version: one, or one for each Python that the version has wheels for."""
@@ -89,16 +92,19 @@ class Builder:
 
     def _download(self, framework: str, version: str) -> Path:
         target = self._work / "downloads"
-        package = f"{_PACKAGES[framework]}=={version}"
-        print(f"release: fetch {package}", flush=True)
-        for python in _PYTHONS:
+        names = self._machine.tensorflows if framework == "tensorflow" else (framework,)
+        foreign = [] if self._machine.is_this else [f"--platform={one}" for one in self._machine.platforms_of_wheels]
+        print(f"release: fetch {framework} {version} for {self._machine.name}", flush=True)
+        for name, python in itertools.product(names, _PYTHONS):
             command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-            command += ["--only-binary=:all:", f"--python-version={python}", f"--dest={target}", package]
-            last = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
+            command += ["--only-binary=:all:", f"--python-version={python}", *foreign, f"--dest={target}"]
+            last = subprocess.run(
+                [*command, f"{name}=={version}"], capture_output=True, text=True, check=False, timeout=1800
+            )
             if last.returncode == 0:
-                names = f"{_PACKAGES[framework].replace('-', '_')}-{version}*.whl"
-                return max(target.glob(names), key=lambda path: path.stat().st_mtime)
-        sys.exit(f"pip finds no wheel of {package}:\n{last.stderr}")
+                found = target.glob(f"{name.replace('-', '_')}-{version}*.whl")
+                return max(found, key=lambda path: path.stat().st_mtime)
+        sys.exit(f"pip finds no wheel of {' or '.join(names)} {version}:\n{last.stderr}")
 
     def _compile(self, found: Any, python: Path | None) -> Path:
         name = self._files.name_of(found)
@@ -110,7 +116,7 @@ class Builder:
                 target,
                 sources=self._native / "adapters",
                 engine_include=self._native / "include",
-                engine_folder=self._stub(),
+                engine_folder=self._stub,
                 python_include=str(python),
             ),
             *self._tools.link,
@@ -136,13 +142,22 @@ class Builder:
             whole.update(path.read_bytes())
         return whole.hexdigest()
 
-    def _stub(self) -> Path:
+    def _make_stub(self) -> Path:
         """A library with the engine's name: an adapter only records that it needs it."""
         folder = self._work / "stub"
         folder.mkdir(exist_ok=True)
         library = folder / "libsmdp_engine.so"
         if not library.exists():
-            empty = ["gcc", "-shared", "-nostdlib", "-Wl,-soname,libsmdp_engine.so", "-x", "c", os.devnull, "-o"]
+            empty = [
+                self._machine.program("gcc"),
+                "-shared",
+                "-nostdlib",
+                "-Wl,-soname,libsmdp_engine.so",
+                "-x",
+                "c",
+                os.devnull,
+                "-o",
+            ]
             subprocess.run([*empty, str(library)], check=True, timeout=60)
         return folder
 

@@ -11,9 +11,11 @@ import shutil
 import subprocess
 import sys
 import venv
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from adapters import Builder, toolchain
+from machines import Machine, machine_named
 from version import differing, version
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,7 +23,6 @@ WORK = ROOT / "build" / "release"
 HERE = Path(__file__).resolve().parent
 DISTRIBUTIONS = (".", "containers/entrypoint", "native")
 LARGEST_LAUNCHER = 3 << 20
-PLATFORM = "manylinux_2_31_x86_64"
 # The frameworks bring these; each process that loads an adapter has them already.
 NOT_OURS = ("libtorch*.so", "libc10.so", "libtensorflow*.so*")
 
@@ -31,6 +32,7 @@ def main() -> None:
     parser.add_argument("--torch", default="", help="versions of torch, separated by spaces")
     parser.add_argument("--tensorflow", default="", help="versions of TensorFlow, separated by spaces")
     parser.add_argument("--python", default="", help="Pythons of the adapters for torch before 2.6, such as 3.10")
+    parser.add_argument("--machine", default="x86_64", help="processors of the engine's wheels: x86_64, aarch64")
     parser.add_argument("--target", default=ROOT / "dist" / "release", type=Path)
     chosen = parser.parse_args()
     WORK.mkdir(parents=True, exist_ok=True)
@@ -39,27 +41,40 @@ def main() -> None:
     if problems:
         sys.exit("\n".join(problems))
     python = _tools()
-    subprocess.run(["sh", str(HERE / "sysroot.sh"), str(WORK / "sysroot")], check=True)
-    adapters = WORK / "adapters"
-    adapters.mkdir(exist_ok=True)
-    builder = Builder(source / "native", WORK, adapters)
     wanted = {"torch": chosen.torch.split(), "tensorflow": chosen.tensorflow.split()}
-    built = {
-        path.name
-        for framework, versions in wanted.items()
-        for one in versions
-        for path in builder.build(framework, one, chosen.python.split())
-    }
-    for other in adapters.glob("*.so"):
-        if other.name not in built:
-            other.unlink()
+    machines = [machine_named(one) for one in chosen.machine.split()]
+    for one in machines:
+        _adapters(source / "native", one, wanted, chosen.python.split())
     shutil.rmtree(chosen.target, ignore_errors=True)
     chosen.target.mkdir(parents=True)
     environment = _environment(python)
     for folder in DISTRIBUTIONS:
-        _build(python, source / folder, chosen.target, environment, adapters if folder == "native" else None)
+        _build(python, source / folder, chosen.target, environment, machines if folder == "native" else None)
     _check(python, chosen.target, environment)
-    _report(chosen.target)
+    _report(chosen.target, machines)
+
+
+def _adapters(native: Path, machine: Machine, wanted: dict[str, list[str]], pythons: list[str]) -> None:
+    """Build the adapters for a machine into its folder `adapters`, and remove those of other versions."""
+    work = WORK / machine.name
+    adapters = work / "adapters"
+    adapters.mkdir(parents=True, exist_ok=True)
+    _require_compiler(machine)
+    sysroot = [str(work / "sysroot"), machine.debian, machine.program("gcc")]
+    subprocess.run(["sh", str(HERE / "sysroot.sh"), *sysroot], check=True)
+    builder = Builder(native, work, adapters, machine)
+    versions = [(framework, one) for framework, found in wanted.items() for one in found]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        built = {path.name for paths in pool.map(lambda one: builder.build(*one, pythons), versions) for path in paths}
+    for other in adapters.glob("*.so"):
+        if other.name not in built:
+            other.unlink()
+
+
+def _require_compiler(machine: Machine) -> None:
+    if shutil.which(machine.program("g++")) is None:
+        package = "g++" if machine.is_this else f"g++-{machine.name}-linux-gnu"
+        sys.exit(f"{machine.program('g++')} is missing; to install it, run: apt-get install {package}")
 
 
 def _export() -> Path:
@@ -93,37 +108,45 @@ def _environment(python: Path) -> dict[str, str]:
     return {**flags, "SOURCE_DATE_EPOCH": date.stdout.strip(), "PATH": f"{python.parent}:{os.environ['PATH']}"}
 
 
-def _build(python: Path, folder: Path, target: Path, environment: dict[str, str], adapters: Path | None) -> None:
+def _build(
+    python: Path, folder: Path, target: Path, environment: dict[str, str], machines: list[Machine] | None
+) -> None:
     print(f"release: build {folder.relative_to(WORK)}", flush=True)
     build = [str(python), "-m", "build", "--no-isolation", str(folder)]
     _run([*build, "--sdist", "--outdir", str(target)], environment)
-    if adapters is None:
+    if machines is None:
         _run([*build, "--wheel", "--outdir", str(target)], environment)
         return
-    raw = WORK / "raw"
-    shutil.rmtree(raw, ignore_errors=True)
-    settings = {
-        "build-dir": str(WORK / "core"),
-        **{f"cmake.define.{name}": value for name, value in _core(folder, adapters).items()},
-    }
-    options = [f"--config-setting={name}={value}" for name, value in settings.items()]
-    _run([*build, "--wheel", "--outdir", str(raw), *options], environment)
-    # Refuses symbols that are newer than the tag allows.
-    repair = [str(python), "-m", "auditwheel", "repair", "--plat", PLATFORM, "--only-plat", "--wheel-dir", str(target)]
-    _run([*repair, *(f"--exclude={name}" for name in NOT_OURS), *(str(one) for one in raw.glob("*.whl"))], environment)
+    for machine in machines:
+        work = WORK / machine.name
+        raw = work / "raw"
+        shutil.rmtree(raw, ignore_errors=True)
+        settings = {
+            "build-dir": str(work / "core"),
+            **{f"cmake.define.{name}": value for name, value in _core(folder, machine).items()},
+        }
+        options = [f"--config-setting={name}={value}" for name, value in settings.items()]
+        tags = {} if machine.is_this else {"_PYTHON_HOST_PLATFORM": f"linux-{machine.name}"}
+        _run([*build, "--wheel", "--outdir", str(raw), *options], {**environment, **tags})
+        # Refuses symbols that are newer than the tag allows.
+        repair = [str(python), "-m", "auditwheel", "repair", "--plat", machine.platform, "--only-plat"]
+        repair += ["--wheel-dir", str(target), *(f"--exclude={name}" for name in NOT_OURS)]
+        _run([*repair, *(str(one) for one in raw.glob("*.whl"))], environment)
 
 
-def _core(native: Path, adapters: Path) -> dict[str, str]:
+def _core(native: Path, machine: Machine) -> dict[str, str]:
     """CMake's variables: the compiler's own C++ library, linked statically, and the C library of the sysroot."""
-    sysroot = WORK / "sysroot"
-    root = sysroot / "root"
-    asked = subprocess.run(["g++", "-print-file-name=libstdc++.a"], check=True, capture_output=True, text=True)
-    number = Path(asked.stdout.strip()).resolve().parent.name
-    headers = [f"/usr/include/c++/{number}", f"/usr/include/x86_64-linux-gnu/c++/{number}"]
-    libraries = [one for one in toolchain(sysroot).link if one.startswith(("-B", "-L")) and "/gcc/" not in one]
+    work = WORK / machine.name
+    sysroot = work / "sysroot"
+    root, compiler = sysroot / "root", machine.program("g++")
+    asked = subprocess.run([compiler, "-print-file-name=libstdc++.a"], check=True, capture_output=True, text=True)
+    headers = machine.cxx_headers(Path(asked.stdout.strip()).resolve().parent.name)
+    libraries = [one for one in toolchain(sysroot, machine).link if one.startswith(("-B", "-L")) and "/gcc/" not in one]
     link = " ".join([f"-L{sysroot}/unwinder", *libraries, f"{sysroot}/old_glibc.o", "-Wl,--build-id=sha1"])
+    foreign = {} if machine.is_this else {"CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": machine.name}
     return {
-        "CMAKE_CXX_COMPILER": "g++",
+        **foreign,
+        "CMAKE_CXX_COMPILER": compiler,
         "CMAKE_CXX_FLAGS": " ".join(
             [
                 f"--sysroot={root} -nostdinc++",
@@ -137,7 +160,7 @@ def _core(native: Path, adapters: Path) -> dict[str, str]:
         "CMAKE_BUILD_WITH_INSTALL_RPATH": "ON",
         "SMDP_TORCH": "OFF",
         "SMDP_TENSORFLOW": "OFF",
-        "SMDP_ADAPTERS": str(adapters),
+        "SMDP_ADAPTERS": str(work / "adapters"),
     }
 
 
@@ -157,14 +180,16 @@ def _check(python: Path, target: Path, environment: dict[str, str]) -> None:
         sys.exit(f"{launcher.name} has {launcher.stat().st_size} bytes, more than {LARGEST_LAUNCHER}")
 
 
-def _report(target: Path) -> None:
+def _report(target: Path, machines: list[Machine]) -> None:
     lines = []
     for path in sorted(target.iterdir()):
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         lines.append(f"{digest}  {path.name}\n")
         print(f"{path.stat().st_size / 1e6:7.2f} MB  {digest[:16]}  {path.name}")
     (target / "SHA256SUMS").write_text("".join(lines), encoding="ascii")
-    print(f"release {version()}: twine and auditwheel ({PLATFORM}) accept it; {target}")
+    print(
+        f"release {version()}: twine and auditwheel ({', '.join(one.platform for one in machines)}) accept it; {target}"
+    )
 
 
 if __name__ == "__main__":

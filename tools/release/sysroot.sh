@@ -1,9 +1,12 @@
 #!/bin/sh
-# sysroot.sh FOLDER: the C library of Debian 11 (glibc 2.31) and the C++ library of its compiler (gcc 10), unpacked into
-# FOLDER. What is linked with them runs on every Linux with glibc 2.31 or later. The packages come from the mirror of this
-# machine's own apt sources. Needs apt and dpkg-deb; not root, and nothing is installed.
+# sysroot.sh FOLDER ARCHITECTURE GCC: the C library of Debian 11 (glibc 2.31) and the C++ library of its compiler (gcc 10) for
+# an architecture such as amd64, unpacked into FOLDER. What is linked with them runs on every Linux with glibc 2.31 or later.
+# The packages come from the mirror of this machine's own apt sources. Needs apt and dpkg-deb; not root, and nothing is
+# installed. GCC is the compiler for that architecture.
 set -eu
 target=$1
+architecture=$2
+gcc=$3
 suite=bullseye
 test -e "$target/.ready" && exit 0
 command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || {
@@ -23,7 +26,8 @@ echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $su
 apt() {
     apt-get -qq -o Dir::Etc::sourcelist="$target/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null \
         -o Dir::State::lists="$target/apt/lists" -o Dir::State::status="$target/apt/status" \
-        -o Dir::Cache="$target/apt/cache" -o Debug::NoLocking=1 -o APT::Sandbox::User= -o APT::Architecture=amd64 "$@"
+        -o Dir::Cache="$target/apt/cache" -o Debug::NoLocking=1 -o APT::Sandbox::User= \
+        -o APT::Architecture="$architecture" -o APT::Architectures::="$architecture" "$@"
 }
 apt update
 (cd "$target/apt" && apt download libc6 libc6-dev linux-libc-dev libcrypt-dev libgcc-s1 libgcc-10-dev libstdc++6 libstdc++-10-dev 2>&1)
@@ -36,7 +40,7 @@ find "$target/root" -type l -lname '/*' | while read -r link; do
 done
 # gcc 12's own unwinder wants a function of glibc 2.35.
 mkdir "$target/unwinder"
-cp "$target/root/usr/lib/gcc/x86_64-linux-gnu/10/libgcc_eh.a" "$target/unwinder"
-"${CC:-gcc}" -O2 -fPIC -c "$(dirname "$0")/old_glibc.c" -o "$target/old_glibc.o"
+cp "$target"/root/usr/lib/gcc/*-linux-gnu/10/libgcc_eh.a "$target/unwinder"
+"$gcc" -O2 -fPIC -c "$(dirname "$0")/old_glibc.c" -o "$target/old_glibc.o"
 rm -rf "$target/apt"
 touch "$target/.ready"

@@ -1,76 +1,23 @@
 """Which adapter a framework gets, and how one is built where none fits: on a copy of the installed package."""
 
 import dataclasses
-import importlib.util
-import os
 import shlex
 import shutil
 import signal
 import stat
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
-from typing import List, Optional
+from typing import Optional
 
 import pytest
 import ranks
+from installation import SHIPPED, Installation
 
 from smdp_engine import adapters
 from smdp_engine.adapters import files
 
-PACKAGE = Path(str(importlib.util.find_spec("smdp_engine").origin)).parent  # type: ignore[union-attr]
-SHIPPED = next((one for one in adapters.shipped() if one.framework == "torch"), None)
-
 pytestmark = pytest.mark.skipif(SHIPPED is None, reason="the engine is installed without an adapter for torch")
-
-
-@pytest.fixture
-def without(tmp_path: Path) -> "Installation":
-    """The package without its adapters."""
-    return Installation(tmp_path)
-
-
-class Installation:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.cache = folder / "cache"
-        self.calls = folder / "calls"
-        hidden = shutil.ignore_patterns("torch-*.so", "tensorflow-*.so", "__pycache__")
-        shutil.copytree(PACKAGE, folder / "installed" / "smdp_engine", ignore=hidden)
-        # A compiler that takes no time: it writes the adapter that was installed.
-        self.compiler = folder / "compiler"
-        self.compiler.write_text(
-            textwrap.dedent(f"""\
-            #!/bin/sh
-            echo "$$" >>{self.calls}
-            while [ "$1" != -o ]; do shift; done
-            sleep 0.5
-            cp {SHIPPED.path if SHIPPED else ""} "$2"
-            """)
-        )
-        self.compiler.chmod(0o755)
-
-    def start(self, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
-        paths = {"PYTHONPATH": str(self.folder / "installed"), "SMDP_ADAPTER_CACHE": str(self.cache)}
-        return subprocess.Popen(
-            [sys.executable, *(arguments or ("-m", "smdp_engine.adapters", "build", "torch"))],
-            env={**os.environ, "CXX": str(self.compiler), **paths, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def run(self, *arguments: str, code: int = 0, **environment: str) -> List[str]:
-        """The lines of both outputs."""
-        process = self.start(*arguments, **environment)
-        output, errors = process.communicate(timeout=120)
-        assert process.returncode == code, errors
-        return [*output.splitlines(), *errors.splitlines()]
-
-    def built(self) -> int:
-        return len(self.calls.read_text().splitlines()) if self.calls.exists() else 0
-
 
 CHECK = """
 import sys
@@ -139,6 +86,31 @@ def test_without_a_compiler_the_error_is_one_sentence_with_the_commands_that_hel
     install = f"apt-get install -y g++ && {sys.executable} -m smdp_engine.adapters build torch."
     assert f"no C++ compiler is on PATH. Install one: {install}" in last
     assert last.endswith(f"Or install a version that it has: {sys.executable} -m pip install 'torch==2.99.*'")
+
+
+@pytest.mark.parametrize(
+    ("config", "installs"),
+    [
+        ("uv = 0.13.9\n", "uv pip install --python {python} 'torch==2.99.*'"),
+        ("", "{python} -m ensurepip && {python} -m pip install 'torch==2.99.*'"),
+    ],
+    ids=["uv", "venv"],
+)
+def test_environment_without_pip_gets_a_command_that_it_has(without: Installation, config: str, installs: str) -> None:
+    (without.folder / "installed" / "smdp_engine" / "_adapters" / "torch-2.99-cxx11abi1.so").write_bytes(b"")
+    prefix = without.folder / "an environment"
+    prefix.mkdir()
+    (prefix / "pyvenv.cfg").write_text(f"home = /usr/bin\n{config}")
+    body = f"""
+import importlib.util, sys
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: None if name == "pip" else find(name, *more)
+sys.prefix, sys.executable = {str(prefix)!r}, {str(prefix / "bin" / "python")!r}
+from smdp_engine import adapters
+print(adapters.check("torch").sentence)
+"""
+    sentence = without.run("-c", body, PATH=str(without.folder), CXX="")[-1]
+    assert sentence.endswith("Or install a version that it has: " + installs.format(python=f"'{prefix}/bin/python'"))
 
 
 def test_processes_that_need_the_same_adapter_build_it_once(without: Installation) -> None:

@@ -43,6 +43,7 @@ if __name__ == "__main__":
         print(f"loaded {len(batch)}", flush=True)
 """
 BROKEN = 'raise ImportError("libfoo.so.3: cannot open shared object file: No such file or directory")\n'
+HINT = " (add --find-links FOLDER if smdp-launch came from a folder of wheels)"
 WITHOUT_SYS_ADMIN = ("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin")
 
 
@@ -115,14 +116,14 @@ def test_launcher_alone_names_what_is_missing_and_the_command(
     line = one_line_error(launcher_alone.run(*arguments, cwd=job), job)
     ours = "local runs need cbor2, crcmod-plus, moto"
     expected = {
-        "local": f"{ours} and smdp-entrypoint, which are not installed in this environment; to install them, run: "
-        f"{pip(launcher_alone)} 'smdp-launch[local]==0.1.0'",
-        "scale": "the engine is not installed: the cost model is part of the engine; install it with "
+        "local": f"{ours} and smdp-entrypoint, which are not installed in this environment; to install them{HINT}, "
+        f"run: {pip(launcher_alone)} 'smdp-launch[local]==0.1.0'",
+        "scale": f"the engine is not installed: the cost model is part of the engine; install it{HINT} with "
         f"{pip(launcher_alone)} smdp-engine==0.1.0",
     }
     everything = (
         f"{ours}, smdp-entrypoint, smdp-engine and torch, which are not installed in this environment; to install "
-        f"them, run: {pip(launcher_alone)} 'smdp-launch[local]==0.1.0' torch"
+        f"them{HINT}, run: {pip(launcher_alone)} 'smdp-launch[local]==0.1.0' torch"
     )
     assert line == expected.get(arguments[0], everything)
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 
-from smdp_launch.doctor.installer import Environment, install_engine, install_local
+import smdp_launch
+from smdp_launch.doctor.environment import Environment
+from smdp_launch.doctor.installer import Options, command
 from smdp_launch.doctor.packages import LOCAL_CLOUD
 from tests.conftest import ROOT
 
 UV = "home = /usr/bin\nimplementation = CPython\nuv = 0.5.1\nversion_info = 3.12.1\n"
 VENV = "home = /usr/bin\ninclude-system-site-packages = false\nversion = 3.12.1\n"
 EXTRA = "smdp-launch[local]"
+THIS = f"{EXTRA}=={smdp_launch.__version__}"
 
 
 def environment(folder: Path, *, config: str | None = None, has_pip: bool = True, **more: object) -> Environment:
@@ -30,58 +32,113 @@ def environment(folder: Path, *, config: str | None = None, has_pip: bool = True
 
 def test_active_environment_has_the_short_command(tmp_path: Path) -> None:
     made = environment(tmp_path / "v", config=VENV, variables={"PATH": f"{tmp_path}/v/bin:/usr/bin"})
-    assert made.install(EXTRA, "torch") == "pip install 'smdp-launch[local]' torch"
+    assert command(made, [EXTRA, "torch"]) == "pip install 'smdp-launch[local]' torch"
 
 
 def test_environment_that_is_not_on_the_path_is_named(tmp_path: Path) -> None:
     made = environment(tmp_path / "my env", config=VENV, variables={"PATH": "/usr/bin"})
-    assert made.install(EXTRA) == f"'{tmp_path}/my env/bin/python' -m pip install 'smdp-launch[local]'"
+    assert command(made, [EXTRA]) == f"'{tmp_path}/my env/bin/python' -m pip install 'smdp-launch[local]'"
 
 
 def test_environment_without_pip_gets_pip_first(tmp_path: Path) -> None:
     made = environment(tmp_path / "v", config=VENV, has_pip=False, variables={"PATH": f"{tmp_path}/v/bin"})
-    assert made.install("torch") == "python -m ensurepip && python -m pip install torch"
+    assert command(made, ["torch"]) == "python -m ensurepip && python -m pip install torch"
 
 
 def test_uv_environment_uses_uv(tmp_path: Path) -> None:
     made = environment(tmp_path / "v", config=UV, has_pip=False, variables={"PATH": ""})
-    assert made.install(EXTRA) == f"uv pip install --python {tmp_path}/v/bin/python 'smdp-launch[local]'"
+    assert command(made, [EXTRA]) == f"uv pip install --python {tmp_path}/v/bin/python 'smdp-launch[local]'"
 
 
 def test_active_uv_environment_uses_uv_without_a_path(tmp_path: Path) -> None:
     folder = tmp_path / "v"
     made = environment(folder, config=UV, has_pip=False, variables={"VIRTUAL_ENV": str(folder)})
-    assert made.install(EXTRA) == "uv pip install 'smdp-launch[local]'"
+    assert command(made, [EXTRA]) == "uv pip install 'smdp-launch[local]'"
+
+
+@pytest.mark.parametrize("has_pip", [True, False])
+def test_uv_s_python_is_given_to_uv_where_a_shell_does_not_find_it(tmp_path: Path, has_pip: bool) -> None:
+    made = environment(tmp_path / "v", config=UV, has_pip=has_pip, variables={"PATH": "", "UV": "/opt/uv"})
+    python = f"{tmp_path}/v/bin/python"
+    expected = f"{python} -m pip install torch" if has_pip else f"/opt/uv pip install --python {python} torch"
+    assert command(made, ["torch"]) == expected
 
 
 def test_uv_environment_with_pip_uses_pip(tmp_path: Path) -> None:
     made = environment(tmp_path / "v", config=UV, variables={"PATH": f"{tmp_path}/v/bin"})
-    assert made.install("torch") == "pip install torch"
+    assert command(made, ["torch"]) == "pip install torch"
 
 
-def test_uv_tool_uses_uv(tmp_path: Path) -> None:
-    made = environment(tmp_path / "tool", config=VENV, has_pip=False, variables={"PATH": ""})
-    (tmp_path / "tool" / "uv-receipt.toml").touch()
-    assert made.install("torch") == f"uv pip install --python {tmp_path}/tool/bin/python torch"
+RECEIPT = """\
+[tool]
+requirements = [{ name = "smdp-launch", extras = ["local"] }, { name = "numpy", specifier = "<3" }, { name = "torch" }]
+entrypoints = [
+    { name = "smdp-launch", install-path = "/bin/smdp-launch", from = "smdp-launch" },
+]
+"""
+
+
+def test_tool_of_uv_is_installed_again_with_all_its_packages(tmp_path: Path) -> None:
+    made = environment(tmp_path / "tool", config=UV, has_pip=False)
+    (tmp_path / "tool" / "uv-receipt.toml").write_text(RECEIPT)
+    expected = f"uv tool install --with 'numpy<3' --with torch '{THIS}'"
+    assert command(made, [THIS]) == expected
+    expected = f"uv tool install --find-links /w --with 'numpy<3' --with torch==2.13.0 '{THIS}'"
+    assert command(made, ["torch==2.13.0"], Options(folder=Path("/w"))) == expected
+    expected = f"uv tool install --reinstall-package torch --with 'numpy<3' --with torch '{THIS}'"
+    assert command(made, ["torch"], Options(is_again=True)) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "first"),
+    [
+        (UV, f"uv tool run --find-links /w --from '{THIS}' --with torch"),
+        (f"{UV}extends-environment = /usr\n", f"uv run --find-links /w --with '{THIS}' --with torch"),
+    ],
+    ids=["uvx", "uv run --with"],
+)
+def test_environment_of_one_command_is_made_again_by_the_command_that_uses_it(
+    tmp_path: Path, kind: str, first: str
+) -> None:
+    arguments = ("launch", "--local", "--set", "name=a b")
+    made = environment(tmp_path / "cache" / "archive-v0" / "x", config=kind, has_pip=False, arguments=arguments)
+    (tmp_path / "cache" / "CACHEDIR.TAG").touch()
+    expected = f"{first} smdp-launch launch --local --set 'name=a b'"
+    assert command(made, [THIS, "torch"], Options(folder=Path("/w"))) == expected
+
+
+def test_environment_of_pipx_run_is_made_again_by_pipx(tmp_path: Path) -> None:
+    made = environment(tmp_path / ".cache" / "0123", config=VENV, has_pip=False, arguments=("launch", "--local"))
+    (tmp_path / ".cache" / "0123" / "pipx_metadata.json").touch()
+    expected = f"pipx run '--pip-args=--find-links /w' --spec '{THIS}' --with torch smdp-launch launch --local"
+    assert command(made, [THIS, "torch"], Options(folder=Path("/w"))) == expected
+
+
+def test_project_of_uv_gets_its_packages_with_uv_add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = environment(tmp_path / "project" / ".venv", config=UV, has_pip=False)
+    (tmp_path / "project" / "uv.lock").touch()
+    assert command(made, [THIS]) == f"uv add --project {tmp_path}/project '{THIS}'"
+    monkeypatch.chdir(tmp_path / "project")
+    assert command(made, [THIS, "torch"]) == f"uv add '{THIS}' torch"
 
 
 def test_pipx_environment_uses_pipx(tmp_path: Path) -> None:
     made = environment(tmp_path / "smdp-launch", config=VENV, variables={"PATH": ""})
     (tmp_path / "smdp-launch" / "pipx_metadata.json").touch()
-    assert made.install(EXTRA) == "pipx runpip smdp-launch install 'smdp-launch[local]'"
+    assert command(made, [EXTRA]) == "pipx runpip smdp-launch install 'smdp-launch[local]'"
 
 
 def test_conda_environment_uses_its_pip(tmp_path: Path) -> None:
     made = environment(tmp_path / "envs", is_managed=True, variables={"PATH": f"{tmp_path}/envs/bin"})
     (tmp_path / "envs" / "conda-meta").mkdir()
-    assert made.install("torch") == "pip install torch"
+    assert command(made, ["torch"]) == "pip install torch"
 
 
 def test_conda_environment_without_pip_gets_pip_from_conda(tmp_path: Path) -> None:
     made = environment(tmp_path / "envs", has_pip=False, variables={"PATH": f"{tmp_path}/envs/bin"})
     (tmp_path / "envs" / "conda-meta").mkdir()
     expected = f"conda install --yes --prefix {tmp_path}/envs pip && python -m pip install torch"
-    assert made.install("torch") == expected
+    assert command(made, ["torch"]) == expected
 
 
 @pytest.mark.parametrize(
@@ -97,23 +154,7 @@ def test_system_python_gets_the_options_of_the_first_installation(
 ) -> None:
     variables = {"PATH": f"{tmp_path}/usr/bin"}
     made = environment(tmp_path / "usr", in_user_site=in_user_site, is_managed=is_managed, variables=variables)
-    assert made.install("torch") == f"pip install{options} torch"
-
-
-def test_command_names_the_folder_of_the_wheel_that_was_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, record = tmp_path / "my wheels", tmp_path / "smdp_launch-0.1.0.dist-info"
-    folder.mkdir()
-    record.mkdir()
-    (record / "METADATA").write_text("Name: smdp-launch\nVersion: 0.1.0\n")
-    url = (folder / "smdp_launch-0.1.0-py3-none-any.whl").as_uri()
-    (record / "direct_url.json").write_text(json.dumps({"url": url, "archive_info": {}}))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert "--find-links" not in install_local("torch")
-    (folder / "smdp_engine-0.1.0-py3-none-any.whl").touch()
-    assert install_local("torch").endswith(f"--find-links '{folder}' 'smdp-launch[local]==0.1.0' torch")
-    assert install_engine().endswith(f"--find-links '{folder}' smdp-engine==0.1.0")
+    assert command(made, ["torch"]) == f"pip install{options} torch"
 
 
 def test_packages_of_the_check_are_those_of_the_extra() -> None:

@@ -14,15 +14,13 @@ import os
 import platform
 import shlex
 import shutil
-import signal
 import stat
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Iterator, List, Optional, TextIO
 
-from . import compiler
+from . import compiler, running
 from .files import FOLDER, exact_name
 from .frameworks import Installed
 
@@ -95,41 +93,61 @@ def build(installed: Installed, command: List[str], out: Optional[TextIO] = None
             if found:
                 return found
             _raise_failure_since(asked, path)
-            for left in path.parent.glob(f"{path.name}.*.part"):  # of processes that were killed
-                left.unlink()
+            for left in path.parent.glob(f"{path.name}.*.part"):  # of a machine that stopped
+                _remove(left)
             return _build(installed, command, path, out)
     except OSError as error:
         raise CacheUnusable(f"{path.parent}: {error.strerror or error}") from error
 
 
 def _build(installed: Installed, command: List[str], path: Path, out: TextIO) -> Path:
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    log = path.with_name(f"{path.name}.log")
+    scratch = path.with_name(f"{path.name}.{os.getpid()}.part")
+    partial, log = scratch / path.name, path.with_name(f"{path.name}.log")
     announced = f"smdp: building the adapter for {installed} with {command[0]}, once, into {path.parent}"
     began = time.monotonic()
+    scratch.mkdir()
     try:
         full = compiler.command(
             command, installed, partial, sources=SOURCES, engine_include=PACKAGE / "include", engine_folder=PACKAGE
         )
-        with log.open("wb") as output:
-            code = _run(full, output.fileno(), _Progress(announced, out))
-        if code != 0 or not partial.is_file():
-            error = _first_error(log, code) if code != 0 else "it succeeded, but wrote no file"
-            why = f"{command[0]} could not build it ({error}; all of it: {log})"
-            _failure_file(path).write_text(why, encoding="utf-8")
-            raise BuildFailed(why)
+        _compile(full, partial, log, _Progress(announced, out))
         digest = _digest(partial)
         discard(path)
         partial.replace(path)
-        whole = partial.with_suffix(".sha256.part")
+        whole = scratch / "sha256"
         whole.write_text(digest + "\n", encoding="ascii")
         whole.replace(_digest_file(path))
+    except BuildFailed as error:
+        _failure_file(path).write_text(str(error), encoding="utf-8")
+        raise
     finally:
-        with contextlib.suppress(OSError):
-            partial.unlink()
+        shutil.rmtree(scratch, ignore_errors=True)
     out.write(f"smdp: built the adapter for {installed} in {time.monotonic() - began:.0f} s\n")
     out.flush()
     return path
+
+
+def _compile(command: List[str], partial: Path, log: Path, progress: "_Progress") -> None:
+    with os.fdopen(os.memfd_create("compiler-output"), "rb") as output:  # the disk may be full
+        try:
+            code = running.run(command, output.fileno(), partial.parent, LONGEST_BUILD_S, progress.show)
+        except running.NotStarted as error:
+            fix = ": correct CXX or unset it" if os.environ.get("CXX") else ""
+            raise BuildFailed(f"{command[0]} cannot be run ({error}){fix}") from error
+        except running.TookTooLong:
+            raise BuildFailed(f"{command[0]} did not end within {LONGEST_BUILD_S:.0f} s") from None
+        finally:
+            progress.end()
+        output.seek(0)
+        text = output.read().decode("utf-8", "replace")
+    if code == 0 and partial.is_file():
+        return
+    full = os.strerror(errno.ENOSPC)
+    if full in text:
+        raise OSError(errno.ENOSPC, full)
+    log.write_text(text, encoding="utf-8")
+    error_line = _first_error(text, code) if code != 0 else "it succeeded, but wrote no file"
+    raise BuildFailed(f"{command[0]} could not build it ({error_line}; all of it: {log})")
 
 
 def _raise_failure_since(asked: float, path: Path) -> None:
@@ -159,30 +177,6 @@ class _Progress:
         if self._moves:
             self._out.write("\n")
             self._out.flush()
-
-
-def _run(command: List[str], output: int, progress: _Progress) -> int:
-    began = time.monotonic()
-    try:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-        )
-    except OSError as error:
-        fix = ": correct CXX or unset it" if os.environ.get("CXX") else ""
-        raise BuildFailed(f"{command[0]} cannot be run ({error.strerror or error}){fix}") from error
-    try:
-        while True:
-            progress.show(time.monotonic() - began)
-            try:
-                return process.wait(timeout=1)
-            except subprocess.TimeoutExpired:
-                if time.monotonic() - began > LONGEST_BUILD_S:
-                    raise BuildFailed(f"{command[0]} did not end within {LONGEST_BUILD_S:.0f} s") from None
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        progress.end()
 
 
 @contextlib.contextmanager
@@ -238,8 +232,15 @@ def _digest_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.sha256")
 
 
-def _first_error(log: Path, code: int) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+def _remove(left: Path) -> None:
+    if left.is_dir():
+        shutil.rmtree(left, ignore_errors=True)
+    else:
+        left.unlink()
+
+
+def _first_error(output: str, code: int) -> str:
+    lines = output.splitlines()
     error = next((line.strip() for line in lines if "error" in line), lines[-1].strip() if lines else "")
     return error or f"exit code {code}"
 

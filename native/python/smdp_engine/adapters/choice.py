@@ -1,5 +1,8 @@
 """Which adapter a framework gets: that of the package, else one of the cache, else one that is built now."""
 
+import contextlib
+import importlib.util
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +47,7 @@ def check(framework: str) -> Verdict:
     if file:
         return Verdict(framework, "shipped", f"smdp-engine has an adapter for {found}.", found, file)
     file = cache.stored(found)
-    build = f"{sys.executable} -m smdp_engine.adapters build {framework}"
+    build = _build_command(framework)
     if file:
         return Verdict(framework, "cached", f"smdp-engine's adapter for {found} was built here.", found, file)
     lacks = f"smdp-engine has no adapter for {_described(found)}: this installation has {_listed(framework)}."
@@ -72,8 +75,9 @@ def load(framework: str, opener: Callable[[Path], Loaded]) -> Loaded:
     except (ImportError, OSError) as error:
         if verdict.state != "cached":
             raise AdapterMissing(
-                f"smdp-engine's adapter for {verdict.installed} cannot be loaded ({error}). Install it again: "
-                f"{sys.executable} -m pip install --force-reinstall --no-deps smdp-engine"
+                f"smdp-engine's adapter for {verdict.installed} cannot be loaded ({error}). Install it again (add "
+                "--find-links FOLDER if it came from a folder of wheels): "
+                f"{_install_command()} --force-reinstall --no-deps smdp-engine"
             ) from error
         cache.discard(verdict.file)
         return _open_built(check(framework), opener)
@@ -98,8 +102,7 @@ def _cannot_build(framework: str, found: Optional[Installed]) -> str:
     lacking = _lacking(found)
     if lacking:
         return f"No adapter for {_described(found)} can be built, since {lacking}."
-    again = f"{sys.executable} -m smdp_engine.adapters build {framework}"
-    return f"No C++ compiler is on PATH. Install one: {compiler.how_to_install()} && {again}"
+    return f"No C++ compiler is on PATH. Install one: {compiler.how_to_install()} && {_build_command(framework)}"
 
 
 def _open_built(verdict: Verdict, opener: Callable[[Path], Loaded]) -> Loaded:
@@ -164,4 +167,20 @@ def _other_version(found: Installed) -> str:
     if not fits:
         return ""
     package = "tensorflow-cpu" if found.framework == "tensorflow" else "torch"
-    return f" Or install a version that it has: {sys.executable} -m pip install '{package}=={fits[-1].version}.*'"
+    return f" Or install a version that it has: {_install_command()} '{package}=={fits[-1].version}.*'"
+
+
+def _build_command(framework: str) -> str:
+    return f"{shlex.quote(sys.executable)} -m smdp_engine.adapters build {framework}"
+
+
+def _install_command() -> str:
+    """The command that installs packages into this environment: uv makes environments without pip."""
+    python = shlex.quote(sys.executable)
+    if importlib.util.find_spec("pip") is not None:
+        return f"{python} -m pip install"
+    with contextlib.suppress(OSError):
+        lines = Path(sys.prefix, "pyvenv.cfg").read_text(encoding="utf-8", errors="replace").splitlines()
+        if any(line.partition("=")[0].strip() == "uv" for line in lines):
+            return f"uv pip install --python {python}"
+    return f"{python} -m ensurepip && {python} -m pip install"

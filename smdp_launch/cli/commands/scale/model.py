@@ -26,16 +26,15 @@ def model_program() -> Path:
 
 
 def _install(error: Exception) -> str:
-    from smdp_launch.doctor.fixes import install_engine_again
     from smdp_launch.doctor.installer import install_engine
-    from smdp_launch.doctor.packages import is_installed
+    from smdp_launch.doctor.packages import folder_hint, is_installed
     from smdp_launch.systems import linux_refusal
 
     refusal = linux_refusal("the cost model, a part of the engine,")
     if refusal is not None:
         return f"{error}: {refusal}"
-    command = install_engine_again() if is_installed("smdp_engine") else install_engine()
-    return f"{error}: the cost model is part of the engine; install it with {command}"
+    command = install_engine(is_again=is_installed("smdp_engine"))
+    return f"{error}: the cost model is part of the engine; install it{folder_hint()} with {command}"
 
 
 def model_answers(program: Path, study: Study, timeout: float) -> dict[str, Answer]:
