@@ -217,17 +217,25 @@ class JobSpec(Section, NotebookView):
     schema_version: Annotated[Literal[1], Field(alias="schema", description="Version of the job file's schema.")]
     name: Annotated[JobBaseName, Field(description="The job is called NAME-<UTC time>-<4 hex>.")]
     engine: Annotated[
-        Literal["native", "smdistributed"],
+        Literal["native", "smdistributed", "nccl", "gloo"],
         Field(
-            description="`native`: smdp-launch's engine in your image; `smdistributed`: AWS's library in AWS's images."
+            description=(
+                "`native`: smdp-launch's engine in your image; `smdistributed`: AWS's library in AWS's images; `nccl`:"
+                " torch.distributed on any GPU; `gloo`: torch.distributed on CPUs."
+            )
         ),
     ] = "native"
     policy: Annotated[
         Literal["strict", "extended"],
-        Field(description="`strict`: only what AWS documents for the library; `extended`: also what AWS added later."),
+        Field(
+            description=(
+                "`strict`: only what AWS documents for the library; `extended`: also what AWS added later. No effect"
+                " with `nccl` and `gloo`."
+            )
+        ),
     ] = "strict"
     framework: Framework
-    image: Annotated[Image | None, Field(description="URI of the training image, for `engine: native`.")] = None
+    image: Annotated[Image | None, Field(description="URI of the training image; `native` needs one.")] = None
     script: Script
     compute: Compute
     spot: Annotated[Spot | None, Field(description="Run on spot capacity, which AWS can take away.")] = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from smdp_launch.catalog.engines import IN_AWS_IMAGES, TORCH_DISTRIBUTED
 from smdp_launch.catalog.frameworks import (
     TITLES,
     build,
@@ -12,6 +13,7 @@ from smdp_launch.catalog.frameworks import (
     native_builds,
     native_cuda,
     parts,
+    torchrun_since,
     versions,
 )
 from smdp_launch.catalog.images import ImageUri, TagFacts, aws_build, parse_image, tag_facts
@@ -101,7 +103,7 @@ def python(spec: JobSpec) -> tuple[int, int] | None:
     """The Python version that runs the script; None if the catalogue does not know it, as for a user's own image."""
     framework = spec.framework
     known = build(framework.name, framework.version)
-    if framework.python is None and (known is None or (spec.engine == "smdistributed" and spec.image is not None)):
+    if framework.python is None and (known is None or (spec.engine in IN_AWS_IMAGES and spec.image is not None)):
         return None
     major, _, minor = (framework.python or (known.python if known is not None else "3.8")).partition(".")
     return int(major), int(minor)
@@ -127,9 +129,10 @@ def suitable_versions(facts: Facts) -> list[str]:
     If the engine or the policy has a schema error: the versions of all engines with CUDA 11.
     """
     name, engine = facts.spec.framework.name, facts.spec.engine
-    strict = facts.spec.policy != "extended"
+    strict = facts.spec.policy != "extended" and engine not in TORCH_DISTRIBUTED
     known = native_builds(name) if engine == "native" else versions(name)
-    recent = [one for one in known if parts(one) >= parts(minimum(name))]
+    first = torchrun_since() if engine in TORCH_DISTRIBUTED else minimum(name)
+    recent = [one for one in known if parts(one) >= parts(first)]
     allowed = [one for one in recent if not strict or _has_cuda_11(name, one, engine == "native")]
     return [one for one in allowed if engine != "smdistributed" or _library(name, one)]
 
