@@ -161,6 +161,26 @@ class Batch(Section):
     ] = None
 
 
+class Model(Section):
+    """What the training of the model keeps in the memory of a GPU, for the check against the instance type."""
+
+    parameters: Annotated[int, Field(ge=1, le=10**14, description="Parameters of the whole model.")]
+    trainable: Annotated[
+        int | None, Field(ge=1, le=10**14, description="Parameters with gradients; all of them by default.")
+    ] = None
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float16"], Field(description="Type of the parameters and their gradients.")
+    ] = "float32"
+    optimizer: Annotated[
+        Literal["sgd", "momentum", "adam", "adamw", "adam8bit", "adagrad", "rmsprop", "lion", "adafactor"] | None,
+        Field(description="The optimizer, whose states are in the memory of the GPU too."),
+    ] = None
+    sharding: Annotated[
+        Literal["none", "optimizer", "gradients", "parameters"],
+        Field(description="What FSDP or ZeRO shares out over all workers; each value includes those before it."),
+    ] = "none"
+
+
 class EngineOptions(Section):
     """The engine's own options, passed as SMDP_* variables (docs/explanation/engine.md)."""
 
@@ -260,6 +280,7 @@ class JobSpec(Section, NotebookView):
     ] = Field(default={})
     tracking: Tracking = Tracking()
     batch: Annotated[Batch | None, Field(description="Input for the plan's batch and learning-rate advice.")] = None
+    model: Annotated[Model | None, Field(description="Size of the model, for the check of the GPU's memory.")] = None
     amp: Annotated[
         Literal["fp16", "bf16"] | None,
         Field(description="Automatic mixed precision of the script, which reads it from SMDP_AMP."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from smdp_launch.catalog.engines import IN_AWS_IMAGES, TORCH_DISTRIBUTED
+from smdp_launch.catalog.fabric import NcclStack, nccl_stack
 from smdp_launch.catalog.frameworks import (
     TITLES,
     build,
@@ -116,6 +117,15 @@ def cuda(facts: Facts) -> str | None:
         return of_tag
     contents = aws_image(facts)
     return contents.cuda if contents is not None else None
+
+
+def nccl(facts: Facts) -> NcclStack | None:
+    """NCCL and its plugin in AWS's image of the job; None for another image, and if they are not documented."""
+    framework, named = facts.spec.framework, image(facts)
+    if framework.transformers is not None or (facts.spec.image is not None and named is None):
+        return None
+    known = aws_build(named) if named is not None else build(framework.name, framework.version)
+    return nccl_stack(known.framework, known.version, known.cuda) if known is not None else None
 
 
 def native_version(name: str, version: str) -> str | None:

@@ -12,7 +12,7 @@ from smdp_launch.catalog.engines import IN_AWS_IMAGES, TORCH_DISTRIBUTED
 from smdp_launch.catalog.frameworks import TITLES
 from smdp_launch.catalog.instances import instance
 from smdp_launch.diagnostics import Severity, closest
-from smdp_launch.request.batch import world_size
+from smdp_launch.request.batch import on_cpus, world_size
 from smdp_launch.rules.base import image_contents
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 from smdp_launch.rules.base.script_places import place
@@ -102,9 +102,25 @@ def workers_train_one_model(facts: Facts) -> Iterator[Problem]:
     yield _problem(facts, name, mark, message, help_)
 
 
+def _needs_gpus(facts: Facts) -> list[Problem]:
+    """The process groups that certainly use NCCL, in a job on CPUs."""
+    if not facts.has("compute.instance_type") or facts.local or not on_cpus(facts.spec):
+        return []
+    backends = [(name, one) for name, file in facts.program.files for one in file.backends]
+    each = [_other_backend(facts, name, one) for name, one in backends]
+    is_nccl = all(_asked_for(facts, one) == {"nccl"} for _, one in backends)
+    return [one for one in each if one is not None] if each and all(each) and is_nccl else []
+
+
+@rule("SMDP441", "script.entry", "framework.name", "engine", "script.hyperparameters")
+def nccl_needs_gpus(facts: Facts) -> Iterator[Problem]:
+    for one in _needs_gpus(facts):
+        yield one._replace(message=f"{one.message}, and NCCL needs GPUs")
+
+
 @rule("SMDP441", "script.entry", "framework.name", "engine", "script.hyperparameters", severity=Severity.WARNING)
 def backend_of_the_engine(facts: Facts) -> Iterator[Problem]:
-    if any(one.library in ("module", "tensorflow") for one in facts.scripts.values()):
+    if any(one.library in ("module", "tensorflow") for one in facts.scripts.values()) or _needs_gpus(facts):
         return
     backends = [(name, one) for name, file in facts.program.files for one in file.backends]
     problems = [_other_backend(facts, name, one) for name, one in backends]
@@ -121,6 +137,12 @@ def backend_of_the_engine(facts: Facts) -> Iterator[Problem]:
         yield _problem(facts, name, other.mark, message, f"replace it with {library}")
 
 
+def _asked_for(facts: Facts, one: Backend) -> frozenset[str]:
+    """The backends that the call may use in this job; empty if that is not known."""
+    key = _hyperparameter(facts, one.option)
+    return frozenset({str(facts.spec.script.hyperparameters[key])}) if key is not None else one.values
+
+
 def _other_backend(facts: Facts, name: str, one: Backend) -> Problem | None:
     """The problem, if the call certainly uses another backend than the engine's."""
     start, backend = one.call.rpartition(".")[2], _backend(facts)
@@ -132,8 +154,7 @@ def _other_backend(facts: Facts, name: str, one: Backend) -> Problem | None:
     if one.omitted:
         message = f"{start}() names no backend and uses nccl for GPUs; the job's engine is the backend smddp"
         return _problem(facts, name, one.mark, message, help_)
-    key = _hyperparameter(facts, one.option)
-    values = {str(facts.spec.script.hyperparameters[key])} if key is not None else one.values
+    key, values = _hyperparameter(facts, one.option), _asked_for(facts, one)
     if not values or not values <= _ALL_BACKENDS - {backend}:
         return None
     names = " or ".join(sorted(values))
