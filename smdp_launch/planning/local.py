@@ -78,7 +78,7 @@ def not_simulated_locally(
     if spec.engine == "smdistributed":
         yield "engine smdistributed: AWS's library is not available locally, so a script that imports it fails"
     if spec.engine == "nccl" and options.cuda_on_cpu:
-        yield "NCCL: the group `nccl` is smdp-engine's smddp, or Gloo where torch has no smddp (docs/how-to/torch/nccl.md)"
+        yield "NCCL: the backend nccl is smdp-engine's smddp, or Gloo without it (docs/how-to/torch/nccl.md)"
     elif spec.engine == "nccl":
         yield "NCCL: a script that asks for it fails without GPUs; --cuda-on-cpu gives it another backend"
     yield from _channels_not_simulated(spec, inputs_problem)
