@@ -69,6 +69,9 @@ def ring_rate(host: Instance, hosts: int) -> Rate:
 def rate_within_host(host: Instance) -> Rate:
     """The rate between two neighbouring GPUs of one host."""
     known = table("exchange")["within_a_host"]
+    if host.fabric is None:
+        assumed = "PCIe"
+        return Rate(known[assumed]["bytes_per_second"], f"{assumed}, the slowest connection: {known['source']}")
     return Rate(known[host.fabric]["bytes_per_second"], known["source"])
 
 

@@ -51,6 +51,11 @@ def numpy_2_since(framework: str) -> str:
     return str(table("frameworks")["numpy_2"]["since"][framework])
 
 
+def torchrun_since() -> str:
+    """The first PyTorch whose image of AWS starts torchrun."""
+    return str(table("frameworks")["torchrun"]["since"])
+
+
 def build(framework: str, version: str) -> Build | None:
     """The build of ``version``; "2.0" means the newest 2.0.x."""
     exact = version if version in versions(framework) else None

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
+from smdp_launch.catalog.engines import TORCH_DISTRIBUTED
 from smdp_launch.catalog.frameworks import parts
+from smdp_launch.catalog.limits import known_instance_types
 from smdp_launch.catalog.tables import table
 
 
@@ -14,11 +19,13 @@ class Instance(NamedTuple):
     Args:
         gpu_memory_gb: memory of each GPU.
         compute_capability: of the GPU, such as "8.0".
-        network_gbit: Gbit/s of all interfaces together.
-        fabric: the connection between the GPUs of one instance.
+        network_gbit: Gbit/s of all interfaces together; for small types the most that they reach.
+        fabric: the connection between the GPUs of one instance; None for a single GPU, or if it is not documented.
         local_nvme_gb: 0 if there is none; None if it is not known.
-        cuda_min: the first CUDA version that supports the GPU.
+        cuda_min: the first CUDA version that supports the GPU; None if it is not documented.
+        gpudirect_rdma: network adapters read and write the memory of GPUs; None if it is not documented.
         from_memory: the fields whose values do not come from a document; no rule may refuse a job because of them.
+        sources: the sources of fields that differ from those of the table's column, by field.
     """
 
     name: str
@@ -30,11 +37,29 @@ class Instance(NamedTuple):
     memory_gib: int
     network_gbit: int
     efa_interfaces: int
-    fabric: str
+    fabric: str | None
     local_nvme_gb: int | None
-    cuda_min: str
+    cuda_min: str | None
     architecture: str = "x86_64"
+    gpudirect_rdma: bool | None = None
     from_memory: frozenset[str] = frozenset()
+    sources: Mapping[str, str] = MappingProxyType({})
+
+    def is_documented(self, *fields: str) -> bool:
+        """Whether all ``fields`` have values from a document, so that a rule may refuse a job because of them."""
+        return all(getattr(self, one) is not None and one not in self.from_memory for one in fields)
+
+    @property
+    def capability(self) -> tuple[int, ...]:
+        """The compute capability as numbers that can be compared."""
+        return parts(self.compute_capability)
+
+
+class CellSource(NamedTuple):
+    """Where the value of a cell is from, and the day on which it was read there."""
+
+    source: str
+    checked: str
 
 
 def instance(name: str) -> Instance | None:
@@ -49,12 +74,39 @@ def instances() -> list[Instance]:
     return [one for name in table("instances")["instances"] if (one := instance(name)) is not None]
 
 
+def source_of(one: Instance, field: str) -> CellSource | None:
+    """The source of a field's value; None if it has none, or no value."""
+    if not one.is_documented(field):
+        return None
+    loaded = table("instances")
+    name = one.sources.get(field, loaded["cells"].get(field))
+    return CellSource(**loaded["sources"][name]) if name is not None else None
+
+
+#: Families with accelerators that are not GPUs, which PyTorch uses through another library.
+_TRAINIUM = "ml.trn"
+_WITHOUT_ACCELERATORS = ("ml.m", "ml.c", "ml.r", "ml.t3")
+
+
+def has_no_accelerators(name: str) -> bool:
+    """Whether ``name`` is a type that trains on its CPUs."""
+    return name in known_instance_types() and name.startswith(_WITHOUT_ACCELERATORS)
+
+
+def is_trainium(name: str) -> bool:
+    return name in known_instance_types() and name.startswith(_TRAINIUM)
+
+
 def supported_instances(policy: str, engine: str) -> list[str]:
     """The types that a job can use.
 
     ``strict`` has the types of the library's documentation. ``extended`` adds those that AWS supports later and, for
-    the native engine, every GPU instance in the table.
+    the native engine, every GPU instance in the table. The policy has no meaning for torch.distributed: ``nccl`` runs
+    on every GPU instance, and ``gloo`` on the types without accelerators too.
     """
+    if engine in TORCH_DISTRIBUTED:
+        gpus = list(table("instances")["instances"])
+        return [*gpus, *sorted(filter(has_no_accelerators, known_instance_types()))] if engine == "gloo" else gpus
     smddp = table("instances")["smddp"]
     if policy == "strict":
         return list(smddp["strict"])
@@ -62,9 +114,20 @@ def supported_instances(policy: str, engine: str) -> list[str]:
 
 
 def suggested_instances(policy: str, engine: str) -> list[str]:
-    """The same types, in the order in which messages suggest them."""
+    """The same types, in the order in which messages suggest them.
+
+    For ``gloo``: only those without GPUs, small ones first.
+    """
     allowed = supported_instances(policy, engine)
+    if engine == "gloo":
+        return sorted(filter(has_no_accelerators, allowed), key=_size)
     return sorted(allowed, key=table("instances")["suggested"]["order"].index)
+
+
+def _size(name: str) -> tuple[int, str]:
+    """The size of a type without GPUs, such as 4 for xlarge and 8 for 2xlarge, and its name."""
+    number = re.fullmatch(r"(\d*)xlarge", name.rpartition(".")[2])
+    return (4 * int(number[1] or 1) if number is not None else 1), name
 
 
 class LibraryVersions(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from smdp_launch.catalog.engines import ENGINES, TORCH_DISTRIBUTED
 from smdp_launch.catalog.frameworks import (
     Build,
     alternatives,
@@ -19,7 +20,7 @@ from smdp_launch.catalog.frameworks import (
     native_cuda,
     parts,
 )
-from smdp_launch.catalog.instances import Instance, instances, supported_instances
+from smdp_launch.catalog.instances import Instance, instances, source_of, supported_instances
 from smdp_launch.catalog.regions import offering, regions, registry_account
 from smdp_launch.catalog.registries import training_image
 from smdp_launch.catalog.tables import table
@@ -29,7 +30,6 @@ Row = dict[str, Any]
 
 #: The framework name for Hugging Face's images.
 HUGGINGFACE = "huggingface"
-ENGINES = ("native", "smdistributed")
 POLICIES = ("strict", "extended")
 
 
@@ -109,7 +109,9 @@ def _only_native(framework: str) -> list[str]:
 
 
 def _instance_row(one: Instance, region: str | None) -> Row:
+    sources = {name: source_of(one, name) for name in table("instances")["cells"]}
     row = {**one._asdict(), "from_memory": sorted(one.from_memory)}
+    row["sources"] = {name: f"{of.source}, {of.checked}" for name, of in sources.items() if of is not None}
     row |= {engine: _first_policy(one.name, engine) for engine in ENGINES}
     if region is not None:
         known = offering(one.name, region)
@@ -154,4 +156,6 @@ def _narrowed(rows: Iterable[Row], policy: str | None, engine: str | None) -> li
     allowed = [row for row in rows if policy != "strict" or row["policy"] == "strict"]
     if engine is None:
         return allowed
+    if engine in TORCH_DISTRIBUTED:
+        return [row for row in allowed if row["framework"] == "pytorch" and row["image_tag"] is not None]
     return [row for row in allowed if (row["native"] if engine == "native" else row["smddp"])]

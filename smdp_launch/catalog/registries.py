@@ -18,6 +18,11 @@ class Image(Protocol):
     def image_tag(self) -> str: ...
 
 
+def cpu_image(build: Image, region: str) -> str:
+    """The URI of AWS's container for CPUs with ``build``: its tag differs in one word."""
+    return training_image(build, region).replace("-gpu-", "-cpu-")
+
+
 def training_image(build: Image, region: str) -> str:
     """The URI of AWS's deep learning container with ``build``.
 

@@ -14,6 +14,8 @@ from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.rules.base.facts import Facts
 from smdp_launch.rules.base.image_contents import python
+from smdp_launch.source.deepspeed import OPTIONS as DEEPSPEED_OPTIONS
+from smdp_launch.source.deepspeed import DeepSpeed, read_deepspeed
 from smdp_launch.source.requirements import REQUIREMENTS_FILE, Requirements, read_requirements
 from smdp_launch.source.scan import (
     DEFAULT_LIMIT,
@@ -86,7 +88,19 @@ def read_facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Fac
         scripts=scripts,
         entry_kind=kind,
         requirements=requirements,
+        deepspeed=_deepspeed(loaded, spec, source),
     )
+
+
+def _deepspeed(loaded: Loaded, spec: JobSpec, source: SourceTree | None) -> DeepSpeed | None:
+    """The configuration that a hyperparameter names; None if it names none in the source folder."""
+    if source is None or not loaded.has("script", "hyperparameters"):
+        return None
+    for name, value in spec.script.hyperparameters.items():
+        if name.replace("-", "_") in DEEPSPEED_OPTIONS and isinstance(value, str) and value.endswith(".json"):
+            file = source.file(normal_name(value))
+            return read_deepspeed(file.path, file.name) if file is not None else None
+    return None
 
 
 def _scripts(

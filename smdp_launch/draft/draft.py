@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from smdp_launch.catalog.engines import Engine
 from smdp_launch.draft.data import find_data
 from smdp_launch.draft.entry import unreadable
-from smdp_launch.draft.framework import Choice, Engine, choose_build, choose_engine, choose_framework
+from smdp_launch.draft.framework import Choice, choose_build, choose_engine, choose_framework
 from smdp_launch.draft.hyperparameters import Hyperparameter, hyperparameters
 from smdp_launch.jobfile.model.types import MAX_NAME
 from smdp_launch.request.hyperparameters import script_arguments

@@ -6,10 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from smdp_launch.catalog.frameworks import TITLES, Build, build, builds, minimum, native_builds, parts
+from smdp_launch.catalog.engines import TORCH_DISTRIBUTED, Engine
+from smdp_launch.catalog.frameworks import TITLES, Build, build, builds, minimum, native_builds, parts, torchrun_since
 from smdp_launch.source.requirements import REQUIREMENTS_FILE, Requirement, Requirements
-
-Engine = Literal["native", "smdistributed"]
 
 _PACKAGES = {"pytorch": ("torch",), "tensorflow": ("tensorflow", "tensorflow-gpu")}
 
@@ -45,6 +44,8 @@ def choose_build(framework: str, engine: Engine, library: str | None, requiremen
     old_module = engine == "smdistributed" and library == "module"
     if engine == "native":
         best, reason = _newest_native(framework), "the newest with CUDA 11 that the engine supports"
+    elif engine in TORCH_DISTRIBUTED:
+        best, reason = builds(framework)[-1], "the newest with an image of AWS"
     else:
         best = _newest(framework, old_module)
         reason = f"the newest with CUDA 11 and AWS's library{' with its own module' if old_module else ''}"
@@ -56,7 +57,8 @@ def choose_build(framework: str, engine: Engine, library: str | None, requiremen
     if pinned is None or refusal:
         return Choice(best, "strict", f"{reason}; {refusal}")
     where = f"{REQUIREMENTS_FILE}, line {required.line}"
-    return Choice(pinned, "strict" if pinned.cuda_major == 11 else "extended", where)
+    is_strict = pinned.cuda_major == 11 or engine in TORCH_DISTRIBUTED
+    return Choice(pinned, "strict" if is_strict else "extended", where)
 
 
 def _pinned(framework: str, required: Requirement | None) -> Build | None:
@@ -80,8 +82,9 @@ def _refusal(required: Requirement, pinned: Build | None, engine: Engine) -> str
     requirement = f"{REQUIREMENTS_FILE}, line {required.line}, requires {required.name} {required.pin}, "
     if pinned is None:
         return requirement + "for which there is no training image"
-    if parts(pinned.version) < parts(minimum(pinned.framework)):
-        return requirement + f"which is older than {TITLES[pinned.framework]} {minimum(pinned.framework)}"
+    first = torchrun_since() if engine in TORCH_DISTRIBUTED else minimum(pinned.framework)
+    if parts(pinned.version) < parts(first):
+        return requirement + f"which is older than {TITLES[pinned.framework]} {first}"
     if engine == "native" and pinned.version not in native_builds(pinned.framework):
         return requirement + "for which the native engine has no build"
     if engine == "smdistributed" and pinned.smddp is None:

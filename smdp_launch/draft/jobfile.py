@@ -22,7 +22,7 @@ HEADER = (
 
 def job_file(draft: Draft) -> str:
     """The text of the job file."""
-    lines = [*HEADER, *_job(draft), *_script(draft), *_compute(), *_places(draft), *_local(draft)]
+    lines = [*HEADER, *_job(draft), *_script(draft), *_compute(draft), *_places(draft), *_local(draft)]
     return "\n".join(lines) + "\n"
 
 
@@ -31,7 +31,11 @@ def _job(draft: Draft) -> Iterator[str]:
     yield "schema: 1"
     yield f"name: {to_yaml(draft.name)}"
     if draft.engine == "native":
-        yield "engine: native # in your own image; smdistributed: AWS's library and images"
+        yield "engine: native # in your own image; smdistributed: AWS's library and images; nccl: torch.distributed"
+    elif draft.engine == "nccl":
+        yield "engine: nccl # torch.distributed, in AWS's images or your own; native: this project's engine"
+    elif draft.engine == "gloo":
+        yield "engine: gloo # torch.distributed on CPUs; nccl: on GPUs"
     else:
         yield "engine: smdistributed # AWS's library and images; native: in your own image"
     if draft.choice.policy == "extended":
@@ -69,9 +73,13 @@ def _hyperparameter(one: Hyperparameter) -> str:
     return f"    {key(one.name)}:{value}" + (f" # {help_}" if help_ else "")
 
 
-def _compute() -> Iterator[str]:
+#: The first choice for each engine, with a comment.
+_TYPES = {"nccl": "ml.g5.12xlarge # 4 GPUs", "gloo": "ml.c5.4xlarge # no GPUs"}
+
+
+def _compute(draft: Draft) -> Iterator[str]:
     yield "compute:"
-    yield "  instance_type: ml.p4d.24xlarge # 8 GPUs"
+    yield f"  instance_type: {_TYPES.get(draft.engine, 'ml.p4d.24xlarge # 8 GPUs')}"
     yield "  instance_count: 2"
     yield "  volume_gb: 100 # for the data and the model; ignored on hosts with local NVMe"
     yield "  max_run: 86400 # seconds until the job is stopped"

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from smdp_launch.catalog import faults, not_simulated
 from smdp_launch.catalog.faults import Kind
 from smdp_launch.catalog.local_cloud import THIS_MACHINE
+from smdp_launch.checking.inputs import LocalRequest
 from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.planning.plan import LocalRun
-from smdp_launch.request.batch import workers_per_host
+from smdp_launch.request.batch import on_cpus, workers_per_host
 from smdp_launch.request.build import PLAN_TAG, Request, plan_hash
 from smdp_launch.source.scan import SourceTree
 
@@ -56,9 +57,8 @@ def not_simulated_locally(
     request: Request,
     hosts: int,
     workers: int,
+    options: LocalRequest,
     *,
-    containers: bool,
-    rehearses: Kind | None = None,
     inputs_problem: Callable[[], str | None] = lambda: None,
 ) -> Iterator[str]:
     """One sentence for each part of the job that a local run of ``hosts`` x ``workers`` does not simulate.
@@ -68,19 +68,21 @@ def not_simulated_locally(
     compute = spec.compute
     requested = f"{compute.instance_count} x {compute.instance_type}"
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    yield (
-        f"{requested}, {compute.instance_count * workers_per_host(spec)} GPUs: {hosts * workers} workers share this"
-        " machine's CPUs instead"
-    )
-    if containers:
+    gpus = "" if on_cpus(spec) else f", {compute.instance_count * workers_per_host(spec)} GPUs"
+    yield f"{requested}{gpus}: {hosts * workers} workers share this machine's CPUs instead"
+    if options.containers:
         yield "the internet: containers reach it only through an HTTP proxy"
     else:
         yield f"the image: the script runs with Python {python} and the locally installed packages"
     yield f"role {spec.role.rsplit('/', 1)[-1]}, region {spec.region}, volumes of {compute.volume_gb} GB"
     if spec.engine == "smdistributed":
         yield "engine smdistributed: AWS's library is not available locally, so a script that imports it fails"
+    if spec.engine == "nccl" and options.cuda_on_cpu:
+        yield "NCCL: the backend nccl is smdp-engine's smddp, or Gloo without it (docs/how-to/torch/nccl.md)"
+    elif spec.engine == "nccl":
+        yield "NCCL: a script that asks for it fails without GPUs; --cuda-on-cpu gives it another backend"
     yield from _channels_not_simulated(spec, inputs_problem)
-    yield from _settings_not_simulated(request, rehearses)
+    yield from _settings_not_simulated(request, options.rehearses)
 
 
 def _channels_not_simulated(spec: JobSpec, inputs_problem: Callable[[], str | None]) -> Iterator[str]:

@@ -81,15 +81,7 @@ def local_run(
     workers = options.workers_per_host or max(1, min(workers_per_host(spec), cores // hosts))
     request = training_request(spec, source, spec.name)
     not_simulated = [
-        *not_simulated_locally(
-            spec,
-            request,
-            hosts,
-            workers,
-            containers=options.containers,
-            rehearses=options.rehearses,
-            inputs_problem=inputs_problem,
-        ),
+        *not_simulated_locally(spec, request, hosts, workers, options, inputs_problem=inputs_problem),
         *(without_namespaces(spec, namespace_problem) if namespace_problem is not None else ()),
     ]
     data = local_paths(job.loaded, spec, options)

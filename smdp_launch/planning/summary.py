@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
+from smdp_launch.catalog.engines import WITH_POLICY
 from smdp_launch.catalog.instances import instance
 from smdp_launch.diagnostics import Severity
 from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel, S3Channel
@@ -27,7 +28,7 @@ def summary(plan: Plan) -> list[Row]:
     rows = [
         ("hosts", f"{compute.instance_count} x {compute.instance_type}{gpus}"),
         ("limits", f"at most {duration(compute.max_run)} of run time, {compute.volume_gb} GB of storage on each host"),
-        ("engine", f"{spec.engine}, policy {spec.policy}"),
+        ("engine", f"{spec.engine}, policy {spec.policy}" if spec.engine in WITH_POLICY else _torchrun(plan)),
         ("framework", f"{spec.framework.name} {spec.framework.version}"),
         ("image", request["AlgorithmSpecification"]["TrainingImage"]),
         ("", _image(plan.image)),
@@ -52,6 +53,12 @@ def summary(plan: Plan) -> list[Row]:
     if plan.placeholders and plan.local is None:
         rows.append(("to fill in", to_fill_in(plan.placeholders)))
     return [*rows, ("plan", plan.hash)]
+
+
+def _torchrun(plan: Plan) -> str:
+    """torch.distributed, and who starts its workers, as far as the image shows it."""
+    starts = "AWS's toolkit starts torchrun" if plan.image.source == "AWS" else "the image starts the workers"
+    return f"{plan.spec.engine} (torch.distributed); {starts}"
 
 
 def _tracking(plan: Plan) -> Iterator[str]:

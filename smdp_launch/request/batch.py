@@ -14,9 +14,14 @@ LEARNING_RATE_NAMES = ("lr", "learning-rate", "learning_rate")
 
 
 def workers_per_host(spec: JobSpec) -> int:
-    """One worker per GPU."""
+    """One worker per GPU; one on a host without GPUs."""
     known = instance(spec.compute.instance_type)
     return known.gpus if known is not None else 1
+
+
+def on_cpus(spec: JobSpec) -> bool:
+    """Whether the job trains on CPUs: with ``gloo``, on a type without GPUs."""
+    return spec.engine == "gloo" and instance(spec.compute.instance_type) is None
 
 
 def world_size(spec: JobSpec) -> int:

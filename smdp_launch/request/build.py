@@ -9,13 +9,14 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from smdp_launch.catalog.engines import TORCH_DISTRIBUTED
 from smdp_launch.catalog.frameworks import Build, build
-from smdp_launch.catalog.registries import training_image
+from smdp_launch.catalog.registries import cpu_image, training_image
 from smdp_launch.catalog.transformers import Pair, pair
 from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.jobfile.model.spec import EngineOptions, JobSpec
 from smdp_launch.jobfile.model.tracking import Tracking
-from smdp_launch.request.batch import script_hyperparameters
+from smdp_launch.request.batch import on_cpus, script_hyperparameters
 from smdp_launch.request.hyperparameters import encode, encode_value
 from smdp_launch.request.names import S3Location, source_location
 from smdp_launch.source.scan import SourceTree, normal_name
@@ -150,7 +151,7 @@ def image(spec: JobSpec) -> str:
         known = pair(framework.transformers, framework.name, framework.version)
     if known is None:
         raise ValueError(f"no image of {framework.name} {framework.version}")
-    return training_image(known, spec.region)
+    return cpu_image(known, spec.region) if on_cpus(spec) else training_image(known, spec.region)
 
 
 #: In place of the job's name; no job can have this name.
@@ -253,6 +254,16 @@ def _network(spec: JobSpec) -> Request:
     return fields
 
 
+def distribution(spec: JobSpec) -> dict[str, JsonValue]:
+    """What requests the job's kind of distribution from the containers' toolkit, by hyperparameter."""
+    if spec.engine in TORCH_DISTRIBUTED:
+        return {"sagemaker_torch_distributed_enabled": True}
+    return {
+        "sagemaker_distributed_dataparallel_enabled": True,
+        "sagemaker_distributed_dataparallel_custom_mpi_options": spec.engine_options.custom_mpi_options or "",
+    }
+
+
 def _launch_hyperparameters(spec: JobSpec, job: str) -> dict[str, str]:
     """Hyperparameters for the containers' toolkits, with AWS's names, so that the images of both engines read them."""
     archive = source_location(spec.output.s3, job)
@@ -263,8 +274,7 @@ def _launch_hyperparameters(spec: JobSpec, job: str) -> dict[str, str]:
         "sagemaker_container_log_level": 20,
         "sagemaker_job_name": job,
         "sagemaker_region": spec.region,
-        "sagemaker_distributed_dataparallel_enabled": True,
-        "sagemaker_distributed_dataparallel_custom_mpi_options": spec.engine_options.custom_mpi_options or "",
+        **distribution(spec),
     }
     # If there are several types, the service selects one at the start, and the containers read it from their host.
     if spec.compute.fallback_types is None:

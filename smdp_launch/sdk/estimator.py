@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from smdp_launch.catalog.engines import TORCH_DISTRIBUTED
 from smdp_launch.errors import EnvironmentProblem
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.planning.job_input import JobLike, plan_of
 from smdp_launch.planning.plan import Plan
-from smdp_launch.request.batch import script_hyperparameters
-from smdp_launch.request.build import checkpoint_location, environment
+from smdp_launch.request.batch import on_cpus, script_hyperparameters
+from smdp_launch.request.build import INSTANCE_TYPE, checkpoint_location, distribution, environment
 from smdp_launch.sdk.installed import sdk, without_notices
 from smdp_launch.sdk.training import PlannedTraining
 
-#: An instance type and a part of an image URI with which version 2 of the SDK refuses its switch for data parallelism
+#: An instance type and a part of an image URI with which version 2 of the SDK refuses AWS's library
 #: (sagemaker.estimator.Framework._distribution_configuration, 2.257).
 _REFUSED_TYPE = "p5.48xlarge"
 _REFUSED_IMAGE = "2.0.1-gpu-py310-cu121"
@@ -35,8 +36,8 @@ def build_estimator(job: JobLike | Plan, *, session: Any = None, quiet: bool = T
         quiet: disable the SDK's telemetry, and suppress its notices about version 3 and about defaults.
 
     Returns:
-        The SDK's ``HuggingFace``, ``PyTorch`` or ``TensorFlow`` with its switch for data parallelism on, or its generic
-        ``Estimator`` with the same hyperparameters where the SDK refuses that switch. ``estimator.plan`` is the plan.
+        The SDK's ``HuggingFace``, ``PyTorch`` or ``TensorFlow`` with the ``distribution`` of the job's engine, or its
+        generic ``Estimator`` with the same hyperparameters where the SDK refuses that. ``estimator.plan`` is the plan.
 
     Raises:
         JobFileRefused: the job has errors.
@@ -80,7 +81,11 @@ def _class(plan: Plan, quiet: bool) -> Any:
 
 
 def _is_generic(plan: Plan) -> bool:
-    return _REFUSED_TYPE in plan.spec.compute.instance_type or _REFUSED_IMAGE in plan.image.uri
+    spec = plan.spec
+    if spec.engine in TORCH_DISTRIBUTED:
+        # The SDK has torch_distributed for Python files on GPUs.
+        return on_cpus(spec) or not spec.script.entry.endswith(".py")
+    return _REFUSED_TYPE in spec.compute.instance_type or _REFUSED_IMAGE in plan.image.uri
 
 
 def _arguments(plan: Plan) -> dict[str, Any]:
@@ -94,31 +99,28 @@ def _arguments(plan: Plan) -> dict[str, Any]:
         "environment": environment(spec) or None,
     }
     if _is_generic(plan):
-        own["hyperparameters"] = {**hyperparameters, **_data_parallel(plan)}
+        switch = distribution(spec) | {INSTANCE_TYPE: spec.compute.instance_type}
+        own["hyperparameters"] = {**hyperparameters, **switch}
     else:
         own |= {"hyperparameters": hyperparameters} | _framework(plan)
     return own | _resources(spec) | _places(plan) | _tensorboard(spec) | _OFF
 
 
-def _data_parallel(plan: Plan) -> dict[str, Any]:
-    """What the SDK's switch would add."""
-    prefix = "sagemaker_distributed_dataparallel"
-    options = plan.spec.engine_options.custom_mpi_options or ""
-    return {
-        f"{prefix}_enabled": True,
-        f"{prefix}_custom_mpi_options": options,
-        "sagemaker_instance_type": plan.spec.compute.instance_type,
-    }
+def _switch(spec: JobSpec) -> dict[str, Any]:
+    """The SDK's ``distribution``."""
+    if spec.engine in TORCH_DISTRIBUTED:
+        return {"torch_distributed": {"enabled": True}}
+    dataparallel: dict[str, Any] = {"enabled": True}
+    if spec.engine_options.custom_mpi_options is not None:
+        dataparallel["custom_mpi_options"] = spec.engine_options.custom_mpi_options
+    return {"smdistributed": {"dataparallel": dataparallel}}
 
 
 def _framework(plan: Plan) -> dict[str, Any]:
     spec = plan.spec
-    dataparallel: dict[str, Any] = {"enabled": True}
-    if spec.engine_options.custom_mpi_options is not None:
-        dataparallel["custom_mpi_options"] = spec.engine_options.custom_mpi_options
     python = spec.framework.python or plan.image.python or "3"
     named: dict[str, Any] = {
-        "distribution": {"smdistributed": {"dataparallel": dataparallel}},
+        "distribution": _switch(spec),
         "py_version": f"py{python.replace('.', '')}",
     }
     if spec.framework.transformers is not None:

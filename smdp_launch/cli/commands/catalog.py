@@ -34,11 +34,11 @@ def _completing(kind: str) -> Callable[[click.Context, click.Parameter, str], li
 
 
 def _values(kind: str) -> Sequence[str]:
-    from smdp_launch.catalog import frameworks, listing, regions
+    from smdp_launch.catalog import engines, frameworks, listing, regions
 
     known: dict[str, Callable[[], Sequence[str]]] = {
         "policy": lambda: listing.POLICIES,
-        "engine": lambda: listing.ENGINES,
+        "engine": lambda: engines.ENGINES,
         "region": regions.regions,
         "framework": lambda: [*frameworks.frameworks(), listing.HUGGINGFACE],
     }
@@ -52,7 +52,7 @@ def _filter(kind: str, metavar: str, help_: str) -> Callable[[Any], Any]:
 
 
 _policy = _filter("policy", "POLICY", "Show only what policy strict or extended allows.")
-_engine = _filter("engine", "ENGINE", "Show only what engine native or smdistributed supports.")
+_engine = _filter("engine", "ENGINE", "Show only what this engine supports: native, smdistributed, nccl or gloo.")
 _region = _filter("region", "REGION", "The AWS region, such as us-east-1.")
 _framework = _filter("framework", "NAME", "Show only pytorch, tensorflow or huggingface.")
 

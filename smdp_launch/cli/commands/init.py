@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 
 import click
 
+from smdp_launch.catalog.engines import ENGINES
 from smdp_launch.systems import command_line, linux_refusal
 
 if TYPE_CHECKING:
+    from smdp_launch.catalog.engines import Engine
     from smdp_launch.draft.draft import Draft
-    from smdp_launch.draft.framework import Engine
     from smdp_launch.source.scan import SourceTree
 
 
@@ -49,8 +50,8 @@ def _name(_: click.Context, __: click.Parameter, value: str | None) -> str | Non
 @click.option("--name", metavar="NAME", callback=_name, help="The job's name. Default: the folder's name.")
 @click.option(
     "--engine",
-    type=click.Choice(["native", "smdistributed"]),
-    help="The engine. Default: native, if it supports the script's framework.",
+    type=click.Choice(ENGINES),
+    help="The engine. Default: native, if it supports the script's framework. nccl: torch.distributed on GPUs.",
 )
 @click.option(
     "--output",

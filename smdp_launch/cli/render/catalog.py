@@ -43,7 +43,7 @@ def print_instances(listing: Listing) -> None:
     _print_listing(listing, columns)
     notes = [
         "GPU memory in GB, host memory in GiB, NVMe in TB, the oldest CUDA version for the GPU",
-        "policy native: only with engine native and policy extended",
+        "policy native: not with AWS's library; with engine nccl, or engine native and policy extended",
         f"{_UNSOURCED} the value has no documented source",
     ]
     if with_region:
@@ -90,6 +90,8 @@ def _print_listing(listing: Listing, columns: Sequence[tuple[str, Callable[[Row]
 
 
 def _cell(row: Row, field: str) -> str:
+    if row[field] is None:
+        return "?"
     return f"{_UNSOURCED if field in row['from_memory'] else ''}{row[field]}"
 
 

@@ -161,6 +161,26 @@ class Batch(Section):
     ] = None
 
 
+class Model(Section):
+    """What the training of the model keeps in the memory of a GPU, for the check against the instance type."""
+
+    parameters: Annotated[int, Field(ge=1, le=10**14, description="Parameters of the whole model.")]
+    trainable: Annotated[
+        int | None, Field(ge=1, le=10**14, description="Parameters with gradients; all of them by default.")
+    ] = None
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float16"], Field(description="Type of the parameters and their gradients.")
+    ] = "float32"
+    optimizer: Annotated[
+        Literal["sgd", "momentum", "adam", "adamw", "adam8bit", "adagrad", "rmsprop", "lion", "adafactor"] | None,
+        Field(description="The optimizer, whose states are in the memory of the GPU too."),
+    ] = None
+    sharding: Annotated[
+        Literal["none", "optimizer", "gradients", "parameters"],
+        Field(description="What FSDP or ZeRO shares out over all workers; each value includes those before it."),
+    ] = "none"
+
+
 class EngineOptions(Section):
     """The engine's own options, passed as SMDP_* variables (docs/explanation/engine.md)."""
 
@@ -217,17 +237,25 @@ class JobSpec(Section, NotebookView):
     schema_version: Annotated[Literal[1], Field(alias="schema", description="Version of the job file's schema.")]
     name: Annotated[JobBaseName, Field(description="The job is called NAME-<UTC time>-<4 hex>.")]
     engine: Annotated[
-        Literal["native", "smdistributed"],
+        Literal["native", "smdistributed", "nccl", "gloo"],
         Field(
-            description="`native`: smdp-launch's engine in your image; `smdistributed`: AWS's library in AWS's images."
+            description=(
+                "`native`: smdp-launch's engine in your image; `smdistributed`: AWS's library in AWS's images; `nccl`:"
+                " torch.distributed on any GPU; `gloo`: torch.distributed on CPUs."
+            )
         ),
     ] = "native"
     policy: Annotated[
         Literal["strict", "extended"],
-        Field(description="`strict`: only what AWS documents for the library; `extended`: also what AWS added later."),
+        Field(
+            description=(
+                "`strict`: only what AWS documents for the library; `extended`: also what AWS added later. No effect"
+                " with `nccl` and `gloo`."
+            )
+        ),
     ] = "strict"
     framework: Framework
-    image: Annotated[Image | None, Field(description="URI of the training image, for `engine: native`.")] = None
+    image: Annotated[Image | None, Field(description="URI of the training image; `native` needs one.")] = None
     script: Script
     compute: Compute
     spot: Annotated[Spot | None, Field(description="Run on spot capacity, which AWS can take away.")] = None
@@ -252,6 +280,7 @@ class JobSpec(Section, NotebookView):
     ] = Field(default={})
     tracking: Tracking = Tracking()
     batch: Annotated[Batch | None, Field(description="Input for the plan's batch and learning-rate advice.")] = None
+    model: Annotated[Model | None, Field(description="Size of the model, for the check of the GPU's memory.")] = None
     amp: Annotated[
         Literal["fp16", "bf16"] | None,
         Field(description="Automatic mixed precision of the script, which reads it from SMDP_AMP."),

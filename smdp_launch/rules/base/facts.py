@@ -20,6 +20,7 @@ from smdp_launch.jobfile.model.fixes import edits_for
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.jobfile.yaml.document import Document, Location
 from smdp_launch.source.commandline.arguments import CommandLine
+from smdp_launch.source.deepspeed import DeepSpeed
 from smdp_launch.source.requirements import Requirements
 from smdp_launch.source.scan import LocalData, SourceTree
 from smdp_launch.source.script.modules import command_line_of
@@ -44,6 +45,7 @@ class Facts:
         entry_kind: how the container starts the entry point (``source.script.entry_kind``); None if there is no entry
             point, or if the job runs an installed package instead of the file.
         requirements: requirements.txt at the top of the source folder.
+        deepspeed: the configuration of DeepSpeed that a hyperparameter names; None without one.
     """
 
     spec: JobSpec
@@ -58,6 +60,7 @@ class Facts:
     scripts: Mapping[str, Script] = field(default_factory=dict)
     entry_kind: EntryKind | None = None
     requirements: Requirements = field(default_factory=Requirements)
+    deepspeed: DeepSpeed | None = None
 
     @cached_property
     def program(self) -> Program:

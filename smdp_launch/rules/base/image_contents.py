@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from smdp_launch.catalog.engines import IN_AWS_IMAGES, TORCH_DISTRIBUTED
+from smdp_launch.catalog.fabric import NcclStack, nccl_stack
 from smdp_launch.catalog.frameworks import (
     TITLES,
     build,
@@ -12,6 +14,7 @@ from smdp_launch.catalog.frameworks import (
     native_builds,
     native_cuda,
     parts,
+    torchrun_since,
     versions,
 )
 from smdp_launch.catalog.images import ImageUri, TagFacts, aws_build, parse_image, tag_facts
@@ -101,7 +104,7 @@ def python(spec: JobSpec) -> tuple[int, int] | None:
     """The Python version that runs the script; None if the catalogue does not know it, as for a user's own image."""
     framework = spec.framework
     known = build(framework.name, framework.version)
-    if framework.python is None and (known is None or (spec.engine == "smdistributed" and spec.image is not None)):
+    if framework.python is None and (known is None or (spec.engine in IN_AWS_IMAGES and spec.image is not None)):
         return None
     major, _, minor = (framework.python or (known.python if known is not None else "3.8")).partition(".")
     return int(major), int(minor)
@@ -116,6 +119,15 @@ def cuda(facts: Facts) -> str | None:
     return contents.cuda if contents is not None else None
 
 
+def nccl(facts: Facts) -> NcclStack | None:
+    """NCCL and its plugin in AWS's image of the job; None for another image, and if they are not documented."""
+    framework, named = facts.spec.framework, image(facts)
+    if framework.transformers is not None or (facts.spec.image is not None and named is None):
+        return None
+    known = aws_build(named) if named is not None else build(framework.name, framework.version)
+    return nccl_stack(known.framework, known.version, known.cuda) if known is not None else None
+
+
 def native_version(name: str, version: str) -> str | None:
     """The build of the native engine for ``version``; "2.0" means the newest 2.0.x."""
     return next((one for one in reversed(native_builds(name)) if one == version or one.startswith(f"{version}.")), None)
@@ -127,9 +139,10 @@ def suitable_versions(facts: Facts) -> list[str]:
     If the engine or the policy has a schema error: the versions of all engines with CUDA 11.
     """
     name, engine = facts.spec.framework.name, facts.spec.engine
-    strict = facts.spec.policy != "extended"
+    strict = facts.spec.policy != "extended" and engine not in TORCH_DISTRIBUTED
     known = native_builds(name) if engine == "native" else versions(name)
-    recent = [one for one in known if parts(one) >= parts(minimum(name))]
+    first = torchrun_since() if engine in TORCH_DISTRIBUTED else minimum(name)
+    recent = [one for one in known if parts(one) >= parts(first)]
     allowed = [one for one in recent if not strict or _has_cuda_11(name, one, engine == "native")]
     return [one for one in allowed if engine != "smdistributed" or _library(name, one)]
 

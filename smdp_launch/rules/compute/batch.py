@@ -117,7 +117,7 @@ def gpu_supports_precision(facts: Facts) -> Iterator[Problem]:
     if facts.spec.amp != "bf16":
         return
     for type_ in _types(facts):
-        if _capability(type_) < (8, 0) and "compute_capability" not in type_.from_memory:
+        if type_.is_documented("compute_capability") and type_.capability < (8, 0):
             message = f"the {type_.gpu} of {type_.name} (compute capability {type_.compute_capability}) has no bf16"
             yield Problem(("amp",), message, "write fp16, or choose an instance type with A100 or later GPUs")
             return
@@ -127,10 +127,6 @@ def _types(facts: Facts) -> list[Instance]:
     compute = facts.spec.compute
     named = [instance(one) for one in (compute.instance_type, *(compute.fallback_types or []))]
     return [one for one in named if one is not None]
-
-
-def _capability(one: Instance) -> tuple[int, ...]:
-    return tuple(int(part) for part in one.compute_capability.split("."))
 
 
 @rule("SMDP510", *_WORLD, *_SIZES, "batch.reference_size", "amp", severity=Severity.WARNING)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
+from smdp_launch.catalog.engines import TORCH_DISTRIBUTED
 from smdp_launch.jobfile.model.spec import EngineOptions
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 
@@ -20,7 +21,13 @@ def options_of_this_engine(facts: Facts) -> Iterator[Problem]:
     engine, options = facts.spec.engine, facts.spec.engine_options
     for name in EngineOptions.model_fields:
         of_mpi = name == _MPI
-        if not facts.loaded.has(_OPTIONS, name) or getattr(options, name) is None or of_mpi != (engine == "native"):
+        applies = of_mpi == (engine == "smdistributed") and engine not in TORCH_DISTRIBUTED
+        if not facts.loaded.has(_OPTIONS, name) or getattr(options, name) is None or applies:
+            continue
+        if engine in TORCH_DISTRIBUTED:
+            message = f"{name} has no effect with engine {engine}, which reads its options from variables"
+            help_ = "remove it, and set the variables of torch.distributed and NCCL in `environment`"
+            yield Problem((_OPTIONS, name), message, help_, on_key=True, remove=True)
             continue
         other = "smdistributed" if of_mpi else "native"
         reason = "which starts its workers without mpirun" if of_mpi else "which is AWS's library"

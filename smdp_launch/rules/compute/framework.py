@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from smdp_launch.catalog.frameworks import TITLES, build, is_cuda_11, minimum, native_builds, native_cuda, parts
+from smdp_launch.catalog.engines import TORCH_DISTRIBUTED, WITH_POLICY
+from smdp_launch.catalog.frameworks import (
+    TITLES,
+    build,
+    is_cuda_11,
+    minimum,
+    native_builds,
+    native_cuda,
+    parts,
+    torchrun_since,
+)
 from smdp_launch.catalog.transformers import pairs, pairs_of, transformers_versions
 from smdp_launch.diagnostics import closest
 from smdp_launch.jobfile.yaml.document import Location
+from smdp_launch.request.batch import on_cpus
 from smdp_launch.rules.base import image_contents
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 
@@ -19,6 +30,8 @@ _TRANSFORMERS: Location = ("framework", "transformers")
 def framework_version(facts: Facts) -> Iterator[Problem]:
     name, version = facts.spec.framework.name, facts.spec.framework.version
     title, first = TITLES[name], minimum(name)
+    if is_torch_distributed(facts) and (_names_image(facts) or torchrun_problem(facts) is not None):
+        return
     suitable = image_contents.suitable_versions(facts)
     newest = f', such as "{suitable[-1]}"' if suitable else ""
     if name == "tensorflow" and parts(version)[0] < 2:
@@ -32,6 +45,39 @@ def framework_version(facts: Facts) -> Iterator[Problem]:
         message = f"there is no training image of {title} {version}"
         help_ = f'did you mean "{near}"?' if near else f"choose another version{newest}"
         yield Problem(_VERSION, message, help_, replacement=_alone(facts, near))
+
+
+def is_torch_distributed(facts: Facts) -> bool:
+    return facts.has("engine") and facts.spec.engine in TORCH_DISTRIBUTED
+
+
+def _names_image(facts: Facts) -> bool:
+    return not facts.has("image") or facts.spec.image is not None
+
+
+def torchrun_problem(facts: Facts) -> tuple[Location, str, str] | None:
+    """Why torch.distributed cannot start with the job's framework: the field, the message and the help."""
+    framework, engine, own = facts.spec.framework, facts.spec.engine, _names_image(facts)
+    if framework.name != "pytorch":
+        message = f"engine {engine} is torch.distributed, which {TITLES[framework.name]} does not use"
+        return ("framework", "name"), message, "choose `engine: native` or `engine: smdistributed`"
+    first = torchrun_since()
+    if not own and parts(framework.version) < parts(first)[: len(parts(framework.version))]:
+        message = f"AWS's image of PyTorch {framework.version} does not start torchrun; images from {first} on do"
+        newest = image_contents.suitable_versions(facts)[-1]
+        return _VERSION, message, f'write "{first}" or later, such as "{newest}", or name your own `image`'
+    known = facts.has("framework.transformers", "compute.instance_type")
+    if not own and known and framework.transformers is not None and on_cpus(facts.spec):
+        message = "AWS's images with transformers are for GPUs, and this job trains on CPUs"
+        return _TRANSFORMERS, message, "name your own `image`, or install transformers in requirements.txt"
+    return None
+
+
+@rule("SMDP325", "engine", "framework.name", "framework.version")
+def torch_distributed_starts(facts: Facts) -> Iterator[Problem]:
+    problem = torchrun_problem(facts) if is_torch_distributed(facts) else None
+    if problem is not None:
+        yield Problem(*problem)
 
 
 def _alone(facts: Facts, version: str | None) -> str | None:
@@ -67,7 +113,7 @@ def needs_another_cuda(facts: Facts) -> bool:
     With AWS's library, the tag of a user's own image takes precedence. The native engine has its own builds.
     """
     framework, native = facts.spec.framework, facts.spec.engine == "native"
-    if facts.spec.policy != "strict":
+    if facts.spec.policy != "strict" or facts.spec.engine not in WITH_POLICY:
         return False
     native_version = image_contents.native_version(framework.name, framework.version) if native else None
     if native_version is not None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from smdp_launch.catalog.engines import IN_AWS_IMAGES, WITH_POLICY
 from smdp_launch.catalog.frameworks import TITLES, Build, build, builds, frameworks, parts
 from smdp_launch.catalog.images import ImageUri, aws_build, parse_image, tag_facts
 from smdp_launch.catalog.placeholders import REGION
 from smdp_launch.catalog.regions import dns_suffix, region_known, registry_account
 from smdp_launch.catalog.registries import training_image
 from smdp_launch.diagnostics import Severity
+from smdp_launch.request.batch import on_cpus
 from smdp_launch.rules.base import image_contents
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 from smdp_launch.rules.compute.framework import cuda_11, framework_version, native_build
@@ -31,6 +33,8 @@ def native_image(facts: Facts) -> Iterator[Problem]:
 def named_image_contains_library(facts: Facts) -> Iterator[Problem]:
     named = image_contents.image(facts)
     if named is None or not named.is_aws or _is_other_kind(named):
+        return
+    if facts.spec.engine not in WITH_POLICY:
         return
     if facts.spec.engine == "native":
         message = "engine native needs an image that contains it, and AWS's images do not"
@@ -65,7 +69,7 @@ def _with_library(without: Build) -> str:
 
 @rule("SMDP308", "policy", "image", *_VERSIONS, "engine")
 def image_cuda(facts: Facts) -> Iterator[Problem]:
-    cuda = image_contents.tag(facts).cuda
+    cuda = image_contents.tag(facts).cuda if facts.spec.engine in WITH_POLICY else None
     others = (cuda_11, framework_version, named_image_contains_library)
     if cuda is None or any(any(one.check(facts)) for one in others):
         return
@@ -131,20 +135,27 @@ def image_kind(facts: Facts) -> Iterator[Problem]:
         uri = _of_aws(facts) if named.is_aws else None
         help_ = f"write {uri}" if uri else f"use the image for training, {fix}"
         yield Problem(_IMAGE, f"{named.repository} is an image for inference", help_, replacement=uri)
-    elif tag_facts(named.tag or "").processor == "cpu" and not facts.local:  # locally it trains on CPUs
+    elif tag_facts(named.tag or "").processor == "cpu" and not facts.local and not _trains_on_cpus(facts):
+        # A local run trains on CPUs.
         message = "the image's tag says cpu, and the job trains on GPUs"
         uri = _of_aws(facts) if named.is_aws else None
         help_ = f"write {uri}" if uri else "name the build of the image for GPUs"
         yield Problem(_IMAGE, message, help_, replacement=uri)
 
 
+def _trains_on_cpus(facts: Facts) -> bool:
+    return facts.has("engine", "compute.instance_type") and on_cpus(facts.spec)
+
+
 def _of_aws(facts: Facts) -> str | None:
-    """AWS's image, with the library, for the job's framework and region; None if there is none."""
+    """AWS's image, with what the engine needs, for the job's framework and region; None if there is none."""
     names = ("engine", "framework.name", "framework.version", "framework.transformers", "region")
-    if not facts.has(*names) or facts.spec.engine == "native" or facts.spec.framework.transformers is not None:
+    framework, engine = facts.spec.framework, facts.spec.engine
+    if not facts.has(*names) or engine not in IN_AWS_IMAGES or framework.transformers is not None:
         return None
-    build_ = build(facts.spec.framework.name, facts.spec.framework.version)
-    known = build_ is not None and build_.smddp is not None and region_known(facts.spec.region)
+    build_ = build(framework.name, framework.version)
+    fits = build_ is not None and (build_.smddp is not None or engine != "smdistributed")
+    known = fits and region_known(facts.spec.region)
     return training_image(build_, facts.spec.region) if build_ is not None and known else None
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from smdp_launch.catalog.engines import TORCH_DISTRIBUTED, WITH_POLICY
 from smdp_launch.catalog.frameworks import TITLES, Build, build, last_library_version
 from smdp_launch.catalog.instances import (
     LibraryVersions,
+    has_no_accelerators,
     instance,
+    is_trainium,
     library_versions,
     replacement,
     suggested_instances,
@@ -26,7 +29,8 @@ from smdp_launch.rules.request.overlay import GROUPS
 
 _TYPE = ("compute", "instance_type")
 _FALLBACK = ("compute", "fallback_types")
-_WITHOUT_GPUS = ("ml.m", "ml.c", "ml.r", "ml.t3")
+#: A help names so many types, the recommended ones first.
+_NAMED = 12
 
 
 @rule("SMDP301", "compute.instance_type", "policy", "engine")
@@ -51,7 +55,7 @@ def _suggested(facts: Facts) -> list[str]:
         type_, known = instance(name), offering(name, region)
         return (
             (library is None or library_versions(name).include(library.version))
-            and (cuda is None or type_ is None or _is_at_least(cuda, type_.cuda_min))
+            and (cuda is None or type_ is None or type_.cuda_min is None or _is_at_least(cuda, type_.cuda_min))
             and (known is None or known.offered or not known.certain)
         )
 
@@ -64,8 +68,8 @@ def _refusal(facts: Facts, name: str) -> str:
         return f"{name} does not exist, though AWS's documents mention it"
     if name not in known_instance_types():
         return f"SageMaker has no instance type {name} for training"
-    if name.startswith(_WITHOUT_GPUS):
-        return f"{name} has no GPUs, and the library needs GPUs"
+    if instance(name) is None:
+        return _without_gpus(engine, name)
     if policy == "strict" and name in supported_instances("extended", engine):
         return f"policy strict allows only the types in the library's documentation, and {name} is not among them"
     if engine == "smdistributed" and name not in supported_instances("extended", engine):
@@ -73,16 +77,37 @@ def _refusal(facts: Facts, name: str) -> str:
     return f"the {engine} engine does not support {name} with policy {policy}"
 
 
+def _without_gpus(engine: str, name: str) -> str:
+    """Why a type that is not in the table is refused."""
+    needs = {"nccl": "NCCL needs NVIDIA GPUs", "gloo": "this job trains on CPUs or on NVIDIA GPUs"}
+    need = needs.get(engine, "the library needs GPUs")
+    if is_trainium(name):
+        return f"{name} has Trainium accelerators, which AWS's Neuron SDK uses; {need}"
+    if has_no_accelerators(name):
+        return f"{name} has no GPUs, and {need}"
+    return f"the catalog has no documented facts about {name}"
+
+
+def _listed(facts: Facts) -> str:
+    """The types to write, or the first of them and where the others are."""
+    suggested = _suggested(facts)
+    more = len(suggested) - _NAMED
+    others = f", or one of {more} more (smdp-launch catalog instances --engine {facts.spec.engine})" if more > 0 else ""
+    return f"write one of {', '.join(suggested[:_NAMED])}{others}"
+
+
 def _help(facts: Facts, name: str) -> str:
     engine, policy = facts.spec.engine, facts.spec.policy
-    listed = f"write one of {', '.join(_suggested(facts))}"
+    listed = _listed(facts)
     meant = replacement(name)
     if meant is not None:
         return f"write {meant}"
     if policy == "strict" and name in supported_instances("extended", engine):
         return f"{listed}; or write `policy: extended`"
-    if name in supported_instances("extended", "native"):
-        return f"{listed}; or write `engine: native` and `policy: extended`"
+    if engine == "nccl" and has_no_accelerators(name):
+        return f"{listed}; or write `engine: gloo` to train on CPUs"
+    if name in supported_instances("extended", "native") and engine not in TORCH_DISTRIBUTED:
+        return f"{listed}; or write `engine: native` and `policy: extended`; or `engine: nccl`"
     match = _meant(facts, name)
     return f"did you mean {match}?" if match else listed
 
@@ -106,9 +131,13 @@ def one_kind_of_host(facts: Facts) -> Iterator[Problem]:
         yield Problem(at, message, "replace it with `instance_type` and `instance_count`", on_key=True)
 
 
+def _is_torch_distributed(facts: Facts) -> bool:
+    return facts.has("engine") and facts.spec.engine in TORCH_DISTRIBUTED
+
+
 @rule("SMDP312", "compute.instance_count", severity=Severity.WARNING)
 def several_hosts(facts: Facts) -> Iterator[Problem]:
-    if facts.spec.compute.instance_count == 1:
+    if facts.spec.compute.instance_count == 1 and not _is_torch_distributed(facts):
         message = "the job has one host, and the library speeds up only the exchange between hosts"
         yield Problem(("compute", "instance_count"), message, "write 2 or more, or `silence: [SMDP312]`")
 
@@ -158,20 +187,21 @@ def _cuda_too_old(facts: Facts, *, certain: bool) -> Iterator[Problem]:
     """``certain``: the first CUDA version that supports the GPU is documented. Only then it is an error."""
     type_, cuda = instance(facts.spec.compute.instance_type), image_contents.cuda(facts)
     # With policy strict, other rules report every CUDA version that is not 11.
-    if type_ is None or cuda is None or (facts.spec.policy == "strict" and not cuda.startswith("11.")):
+    is_reported = facts.spec.engine in WITH_POLICY and facts.spec.policy == "strict" and not str(cuda).startswith("11.")
+    if type_ is None or cuda is None or type_.cuda_min is None or is_reported:
         return
-    if _version(cuda) < _version(type_.cuda_min) and certain == ("cuda_min" not in type_.from_memory):
+    if _version(cuda) < _version(type_.cuda_min) and certain == type_.is_documented("cuda_min"):
         message = f"the {type_.gpu} of {type_.name} needs CUDA {type_.cuda_min} or later, and the image has {cuda}"
         older = [one for one in _suggested(facts) if one != type_.name]
         has_other = any(_is_at_least(cuda, _cuda_min(one)) for one in older)
-        types = f", or one of the types {', '.join(older)}" if has_other else ""
+        types = f", or one of the types {', '.join(older[:_NAMED])}" if has_other else ""
         where = ("image",) if facts.spec.image is not None else ("framework", "version")
         yield Problem(where, message, f"use a build with CUDA {type_.cuda_min} or later{types}")
 
 
 def _cuda_min(name: str) -> str:
     type_ = instance(name)
-    return type_.cuda_min if type_ is not None else "0"
+    return type_.cuda_min or "0" if type_ is not None else "0"
 
 
 def _is_at_least(cuda: str, first: str) -> bool:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from smdp_launch.catalog.engines import TORCH_DISTRIBUTED
 from smdp_launch.catalog.limits import compiled
 from smdp_launch.jobfile.yaml.document import Location
 from smdp_launch.jobfile.yaml.text import to_yaml
@@ -160,6 +161,7 @@ def few_enough_hyperparameters(facts: Facts) -> Iterator[Problem]:
     batch = facts.spec.batch
     amount = len(facts.spec.script.hyperparameters) + (batch is not None and batch.hyperparameter is not None)
     added = LAUNCH_HYPERPARAMETERS - (facts.spec.compute.fallback_types is not None)
+    added -= facts.has("engine") and facts.spec.engine in TORCH_DISTRIBUTED  # which has no options for mpirun
     most = MOST_HYPERPARAMETERS - added
     if amount > most:
         message = (

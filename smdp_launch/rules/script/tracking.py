@@ -81,9 +81,12 @@ def tracker_is_used(facts: Facts) -> Iterator[Problem]:
 def _unused(facts: Facts, at: tuple[str, str]) -> tuple[str, str] | None:
     """Why the tracker gets no numbers, and what to do; None if it does."""
     title, variables = _TITLES[at], facts.spec.environment
-    if facts.spec.engine == "smdistributed":
+    if facts.spec.engine != "native":
         help_ = "report them in the script, or use `engine: native`"
-        return f"{title} gets only what the script itself writes: AWS's images do not contain smdp_engine", help_
+        reason = "AWS's images do not contain smdp_engine"
+        if facts.spec.engine != "smdistributed":
+            reason = f"with engine {facts.spec.engine}, smdp_engine reports nothing"
+        return f"{title} gets only what the script itself writes: {reason}", help_
     if at == _MLFLOW and _has_no_server(facts):
         message = "MLflow has no server, so its files are deleted with the host"
         return message, "add `uri`, the address of your tracking server"

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from smdp_launch.catalog.engines import IN_AWS_IMAGES, TORCH_DISTRIBUTED
 from smdp_launch.catalog.frameworks import TITLES
 from smdp_launch.catalog.instances import instance
 from smdp_launch.diagnostics import Severity, closest
-from smdp_launch.request.batch import world_size
+from smdp_launch.request.batch import on_cpus, world_size
 from smdp_launch.rules.base import image_contents
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 from smdp_launch.rules.base.script_places import place
@@ -39,7 +40,7 @@ _WRAPPERS = frozenset(
         *("parallelize_module", "distribute_module", "distribute_tensor", "DTensor", "PipelineStage", "Pipe", "Join"),
     }
 )
-_OTHER_BACKENDS = frozenset({"nccl", "gloo", "mpi", "ucc", "ccl", "xla", "hccl"})
+_ALL_BACKENDS = frozenset({"smddp", "nccl", "gloo", "mpi", "ucc", "ccl", "xla", "hccl"})
 _OTHER_SAMPLERS = frozenset({"RandomSampler", "SequentialSampler", "WeightedRandomSampler", "SubsetRandomSampler"})
 _PLAIN_SAMPLERS = _OTHER_SAMPLERS | {"BatchSampler", "DistributedSampler", "Sampler"}
 _DIVIDED = frozenset(
@@ -61,6 +62,12 @@ def _lacks_backend(facts: Facts) -> bool:
     return bool(options) and all(
         one is not None and one.default is None and _hyperparameter(facts, one) is None for one in options
     )
+
+
+def _backend(facts: Facts) -> str:
+    """The backend of torch.distributed that is the job's engine."""
+    engine = facts.spec.engine if facts.has("engine") else "native"
+    return engine if engine in TORCH_DISTRIBUTED else "smddp"
 
 
 def _problem(facts: Facts, name: str, mark: Mark, message: str, help_: str) -> Problem:
@@ -90,13 +97,30 @@ def workers_train_one_model(facts: Facts) -> Iterator[Problem]:
     elif starts:
         help_ = "wrap the model in torch.nn.parallel.DistributedDataParallel"
     else:
-        help_ = 'call torch.distributed.init_process_group("smddp"), and wrap the model in DistributedDataParallel'
+        start = f'torch.distributed.init_process_group("{_backend(facts)}")'
+        help_ = f"call {start}, and wrap the model in DistributedDataParallel"
     yield _problem(facts, name, mark, message, help_)
+
+
+def _needs_gpus(facts: Facts) -> list[Problem]:
+    """The process groups that certainly use NCCL, in a job on CPUs."""
+    if not facts.has("compute.instance_type") or facts.local or not on_cpus(facts.spec):
+        return []
+    backends = [(name, one) for name, file in facts.program.files for one in file.backends]
+    each = [_other_backend(facts, name, one) for name, one in backends]
+    is_nccl = all(_asked_for(facts, one) == {"nccl"} for _, one in backends)
+    return [one for one in each if one is not None] if each and all(each) and is_nccl else []
+
+
+@rule("SMDP441", "script.entry", "framework.name", "engine", "script.hyperparameters")
+def nccl_needs_gpus(facts: Facts) -> Iterator[Problem]:
+    for one in _needs_gpus(facts):
+        yield one._replace(message=f"{one.message}, and NCCL needs GPUs")
 
 
 @rule("SMDP441", "script.entry", "framework.name", "engine", "script.hyperparameters", severity=Severity.WARNING)
 def backend_of_the_engine(facts: Facts) -> Iterator[Problem]:
-    if any(one.library in ("module", "tensorflow") for one in facts.scripts.values()):
+    if any(one.library in ("module", "tensorflow") for one in facts.scripts.values()) or _needs_gpus(facts):
         return
     backends = [(name, one) for name, file in facts.program.files for one in file.backends]
     problems = [_other_backend(facts, name, one) for name, one in backends]
@@ -109,33 +133,41 @@ def backend_of_the_engine(facts: Facts) -> Iterator[Problem]:
         what = "Horovod" if other.name.startswith("horovod.") else f"tf.distribute.{short}"
         message = f"{what} exchanges the gradients, so the job's engine is not used"
         is_tensorflow = "tensorflow" in facts.program.frameworks
-        library = _TENSORFLOW_LIBRARY if is_tensorflow else "torch.distributed with the backend smddp"
+        library = _TENSORFLOW_LIBRARY if is_tensorflow else f"torch.distributed with the backend {_backend(facts)}"
         yield _problem(facts, name, other.mark, message, f"replace it with {library}")
+
+
+def _asked_for(facts: Facts, one: Backend) -> frozenset[str]:
+    """The backends that the call may use in this job; empty if that is not known."""
+    key = _hyperparameter(facts, one.option)
+    return frozenset({str(facts.spec.script.hyperparameters[key])}) if key is not None else one.values
 
 
 def _other_backend(facts: Facts, name: str, one: Backend) -> Problem | None:
     """The problem, if the call certainly uses another backend than the engine's."""
-    start = one.call.rpartition(".")[2]
-    help_ = f'write {start}("smddp")' if one.call.startswith("torch.") else f'write {start}(dist_backend="smddp")'
+    start, backend = one.call.rpartition(".")[2], _backend(facts)
+    named = f'"{backend}"' if one.call.startswith("torch.") else f'dist_backend="{backend}"'
+    help_ = f"write {start}({named})"
     help_ += f", and {_IMPORT} above it" if facts.spec.engine == "smdistributed" else ""
+    if one.omitted and backend != "smddp":
+        return None  # torch chooses nccl for GPUs and gloo for CPUs
     if one.omitted:
         message = f"{start}() names no backend and uses nccl for GPUs; the job's engine is the backend smddp"
         return _problem(facts, name, one.mark, message, help_)
-    key = _hyperparameter(facts, one.option)
-    values = {str(facts.spec.script.hyperparameters[key])} if key is not None else one.values
-    if not values or not values <= _OTHER_BACKENDS:
+    key, values = _hyperparameter(facts, one.option), _asked_for(facts, one)
+    if not values or not values <= _ALL_BACKENDS - {backend}:
         return None
     names = " or ".join(sorted(values))
-    message = f"the process group uses the backend {names}; the job's engine is the backend smddp"
+    message = f"the process group uses the backend {names}; the job's engine is the backend {backend}"
     if key is not None:
-        is_enough = facts.spec.engine == "native" and (not one.choices or "smddp" in one.choices)
-        help_ = "write smddp" if is_enough else f"write smddp, and change {name} to accept and import it"
-        return Problem((*_HYPERPARAMETERS, key), message, help_, replacement="smddp" if is_enough else None)
+        is_registered = facts.spec.engine != "smdistributed"
+        is_enough = is_registered and (not one.choices or backend in one.choices)
+        help_ = f"write {backend}" if is_enough else f"write {backend}, and change {name} to accept and import it"
+        return Problem((*_HYPERPARAMETERS, key), message, help_, replacement=backend if is_enough else None)
     if one.option is not None:
         mark = _whole_line(facts, name, one.option.line)
-        return _problem(
-            facts, name, mark, message, f"write smddp as the default, or `{one.option.name}: smddp` in the job file"
-        )
+        help_ = f"write {backend} as the default, or `{one.option.name}: {backend}` in the job file"
+        return _problem(facts, name, mark, message, help_)
     return _problem(facts, name, one.mark, message, help_)
 
 
@@ -184,7 +216,7 @@ def _of_another_framework(facts: Facts, *, certain: bool) -> Iterator[Problem]:
     if facts.program.frameworks != [other] or _installs(facts, package):
         return
     image = image_contents.image(facts)
-    is_aws = image.is_aws if image is not None else facts.spec.image is None and facts.spec.engine == "smdistributed"
+    is_aws = image.is_aws if image is not None else facts.spec.image is None and facts.spec.engine in IN_AWS_IMAGES
     imports = [
         (file, one) for file, training in facts.program.files for one in training.imports if _is_of(one.name, package)
     ]

@@ -15,6 +15,7 @@ from smdp_launch.source.script.channels import ChannelUse, channels
 from smdp_launch.source.script.data_loading import Loader, Sampler, loaders, passes_sampler, samplers, shards
 from smdp_launch.source.script.devices import names_other_devices, uses_other_devices
 from smdp_launch.source.script.exchanges import may_exchange_gradients
+from smdp_launch.source.script.launching import Precision, Start, precisions, starts
 from smdp_launch.source.script.packages import PLAIN
 from smdp_launch.source.script.ranks import Ranks
 from smdp_launch.source.script.saves import Save, saves
@@ -90,6 +91,8 @@ class Training(NamedTuple):
         passes_sampler: a call receives a sampler, or arguments that cannot be determined.
         others: unconditional starts of other libraries, such as ``horovod.torch.init``.
         calls: positions in the syntax tree, by the last part of the called name; without those of known packages.
+        starts: calls that start workers.
+        precisions: calls that ask for bf16 or fp8.
     """
 
     names: frozenset[str] = frozenset()
@@ -112,6 +115,8 @@ class Training(NamedTuple):
     divisions: tuple[Division, ...] = ()
     extents: Extents = Extents()
     calls: Mapping[str, tuple[Position, ...]] = MappingProxyType({})
+    starts: tuple[Start, ...] = ()
+    precisions: tuple[Precision, ...] = ()
 
 
 def read_training(
@@ -135,6 +140,8 @@ def read_training(
         exchanges_gradients=may_exchange_gradients(syntax, around),
         extents=around,
         calls=_calls(syntax),
+        starts=tuple(starts(syntax, around)),
+        precisions=tuple(precisions(syntax, around)),
     )
     if names.isdisjoint(_SUBJECTS):
         return facts

@@ -6,6 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from smdp_launch.catalog.engines import TORCH_DISTRIBUTED
+from smdp_launch.catalog.instances import instance
+
 Mapping = dict[str, Any]
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Zl", "Zp")), max_size=20)
@@ -40,22 +43,38 @@ KINDS: list[Mapping] = [
 ]
 
 
+#: The same for torch.distributed, with the instance types.
+TORCH_KINDS: list[Mapping] = [
+    {"engine": "nccl", "framework": {"name": "pytorch", "version": "1.13.1", "python": "3.9"}},
+    {"engine": "nccl", "framework": {"name": "pytorch", "version": "2.5.1"}},
+    {"engine": "nccl", "framework": {"name": "pytorch", "version": "2.8.0"}},
+    {"engine": "nccl", "framework": {"name": "pytorch", "version": "2.3.0", "transformers": "4.46.1"}},
+    {
+        "engine": "nccl",
+        "framework": {"name": "pytorch", "version": "2.9.0"},
+        "image": "123456789012.dkr.ecr.us-east-1.amazonaws.com/trainer:2.9.0-gpu-py312-cu130",
+    },
+    {"engine": "gloo", "framework": {"name": "pytorch", "version": "2.5.1"}},
+]
+
+
 def optional(draw: st.DrawFn, into: Mapping, **fields: st.SearchStrategy[Any]) -> Mapping:
     """``into`` with some of ``fields``."""
     return into | {name: draw(values) for name, values in fields.items() if draw(st.booleans())}
 
 
 @st.composite
-def jobs(draw: st.DrawFn) -> Mapping:
+def jobs(draw: st.DrawFn, kinds: list[Mapping] = KINDS, types: tuple[str, ...] = ("ml.p4d.24xlarge",)) -> Mapping:
     """A mapping that ``load`` accepts, for a source folder ``src`` with ``train.py`` and ``lib/train.py``."""
-    kind = draw(st.sampled_from(KINDS))
+    kind = draw(st.sampled_from(kinds))
     hosts = draw(st.integers(2, 8))
+    type_ = draw(st.sampled_from(types if kind["engine"] != "gloo" else ("ml.c5.4xlarge", "ml.m5.24xlarge")))
     job: Mapping = {
         "schema": 1,
         "name": draw(NAMES.filter(lambda one: not one.endswith("-"))),
         **kind,
         "script": draw(scripts()),
-        "compute": {"instance_type": "ml.p4d.24xlarge", "instance_count": hosts},
+        "compute": {"instance_type": type_, "instance_count": hosts},
         "channels": draw(st.dictionaries(NAMES.filter(lambda one: one != "code"), channels(), max_size=4)),
         "output": optional(draw, {"s3": "s3://results/models"}, compression=st.sampled_from(["gzip", "none"])),
         "role": "arn:aws:iam::123456789012:role/service-role/training",
@@ -71,9 +90,14 @@ def jobs(draw: st.DrawFn) -> Mapping:
     _capacity(draw, job)
     _places(draw, job)
     _texts(draw, job)
-    _batch(draw, job, hosts * 8)
+    _batch(draw, job, hosts * _gpus(job["compute"]["instance_type"]))
     _engine(draw, job)
     return job
+
+
+def _gpus(type_: str) -> int:
+    known = instance(type_)
+    return known.gpus if known is not None else 1
 
 
 @st.composite
@@ -132,7 +156,8 @@ def _places(draw: st.DrawFn, job: Mapping) -> None:
     keys = st.sampled_from(KEYS)
     encryption = optional(draw, {}, volume_key=keys, output_key=keys)
     if "volume_key" in encryption:
-        job["compute"]["instance_type"] = "ml.p3.16xlarge"  # the only type without disks that encrypt themselves
+        if job["engine"] != "gloo":  # whose types have no local disks
+            job["compute"]["instance_type"] = "ml.p3.16xlarge"  # without disks that encrypt themselves
         job["compute"].pop("fallback_types", None)
     job |= {name: section for name, section in (("network", network), ("encryption", encryption)) if section}
 
@@ -175,6 +200,8 @@ def _engine(draw: st.DrawFn, job: Mapping) -> None:
             heartbeat_s=st.floats(1, 100, width=32),
             verbose=st.booleans(),
         )
+    elif job["engine"] in TORCH_DISTRIBUTED:
+        options = {}
     else:
         options = optional(draw, {}, custom_mpi_options=st.sampled_from(["-verbose", '-x A="ü b"', ""]))
     if options:

@@ -5,6 +5,7 @@ import importlib
 import os
 from typing import Any
 
+from . import nccl
 from .devices import devices
 from .not_emulated import NotEmulated
 
@@ -23,6 +24,7 @@ def apply() -> None:
         for module in (torch.distributed, torch.distributed.distributed_c10d):
             for name, wrap in (("init_process_group", _init_group), ("new_group", _init_group), ("barrier", _barrier)):
                 setattr(module, name, wrap(getattr(module, name)))
+        nccl.apply()
         if hasattr(torch.distributed, "DeviceMesh"):  # since torch 2.2
             mesh = torch.distributed.DeviceMesh
             mesh.__init__ = _mesh_init(mesh.__init__)
@@ -59,18 +61,13 @@ def _refuse_data_parallel(self: Any, *_args: Any, **_kwargs: Any) -> None:
 
 
 def _init_group(original: Any) -> Any:
-    """Omits the device to bind to, and refuses NCCL with a clearer message than torch."""
+    """Omits the device to bind to, and replaces NCCL by a backend for CPUs."""
 
     @functools.wraps(original)
     def init(*args: Any, **kwargs: Any) -> Any:
-        backend = kwargs.get("backend", args[0] if args else None)
-        if "nccl" in str(backend).lower():
-            raise NotEmulated(
-                "NCCL", f'replace {backend!r} with backend="smddp" or "gloo", which work with and without GPUs'
-            )
         if kwargs.get("device_id") is not None:
             devices.resolve(kwargs.pop("device_id"))
-        return original(*args, **kwargs)
+        return nccl.start(original, args, kwargs)
 
     return init
 

@@ -24,7 +24,7 @@ def apply() -> None:
     _refuse_the_rest(torch.cuda, _UNCHANGED | set(_CUDA))
     for name in ("graphs", "nccl", "memory"):
         _refuse_the_rest(importlib.import_module(f"torch.cuda.{name}"), set(_CUDA))
-    _replace(torch.cuda.nccl, {name: _refusal(f"torch.cuda.nccl.{name}") for name in ("version", "unique_id")})
+    _replace(torch.cuda.nccl, {"version": lambda: (0, 0, 0), "unique_id": _refusal("torch.cuda.nccl.unique_id")})
     _replace(torch.cuda.memory, dict.fromkeys(("_record_memory_history", "_snapshot", "_dump_snapshot"), _no_snapshot))
     if hasattr(torch, "accelerator"):  # since torch 2.6
         _replace(torch.accelerator, _ACCELERATOR)

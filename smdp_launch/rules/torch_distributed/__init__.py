@@ -1,0 +1,1 @@
+"""Rules about torch.distributed with its own backends: fabric, precision, memory and launchers"""
