@@ -95,7 +95,7 @@ class Environment:
         return _of_uv(_text(self.prefix / "uv-receipt.toml")) if self.tool == "uv tool" else Recorded()
 
     def program(self, name: str) -> str:
-        """The program's name if the shell finds it, else its path where uv has told it."""
+        """The program's name if the shell finds it, else its path where uv names it."""
         found = shutil.which(name, path=self.variables.get("PATH"))
         return name if found is not None or name != "uv" else self.variables.get("UV", name)
 

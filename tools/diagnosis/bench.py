@@ -57,8 +57,8 @@ GRADIENTS = 4 * (64 * WIDTH + WIDTH + WIDTH * 8 + 8)
 class Case(NamedTuple):
     """Args:
     seconds: argument of the script.
-    injected: seconds of each step, that the cause takes; None if there is none, the script prints them, or a run
-        without the cause tells.
+    injected: seconds of each step, that the cause takes; None if there is none, the script prints them, or it follows
+        from a run without the cause.
     cause: that the verdict should name.
     """
 
