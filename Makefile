@@ -73,7 +73,7 @@ wheels: $(VENV)/.ready ## dist/wheels: the entrypoint, and the engine for the to
 
 # The frameworks that the engine's wheel of a release has adapters for: those of the catalogue and the newest two minors.
 # Torch before 2.6 needs an adapter for each Python.
-WHEEL_TORCHES ?= 2.0.1 2.13.0 2.14.1
+WHEEL_TORCHES ?= 2.0.1 2.13.0 2.14.1 2.15.0
 WHEEL_TENSORFLOWS ?= 2.11.1 2.14.1 2.20.0 2.21.0
 WHEEL_PYTHONS ?= 3.8 3.9 3.10 3.11
 # With aarch64, a wheel for Arm too (Debian's g++-aarch64-linux-gnu).
