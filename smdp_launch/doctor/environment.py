@@ -46,6 +46,7 @@ class Environment:
         in_user_site: whether smdp-launch is installed in the user's own folder of packages (`pip install --user`).
         is_managed: whether pip refuses to change it, because the system's package manager owns it (PEP 668).
         variables: the environment variables of the process.
+        version: of Python, such as 3.12, which uv gets again where it makes the environment.
         arguments: of smdp-launch, which a tool that makes an environment for one command needs again.
     """
 
@@ -56,6 +57,7 @@ class Environment:
     in_user_site: bool = False
     is_managed: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
+    version: str = ""
     arguments: tuple[str, ...] = ()
 
     @property
@@ -116,6 +118,7 @@ def this_environment() -> Environment:
         in_user_site=not is_virtual and Path(site.getusersitepackages()) in Path(__file__).parents,
         is_managed=not is_virtual and marker.is_file(),
         variables=os.environ,
+        version=f"{sys.version_info[0]}.{sys.version_info[1]}",
         arguments=tuple(sys.argv[1:]) if Path(sys.argv[0]).stem == "smdp-launch" else (),
     )
 

@@ -79,24 +79,35 @@ def _python(environment: Environment) -> str:
     return name or shlex.quote(str(environment.executable))
 
 
+def _python_of_uv(environment: Environment) -> list[str]:
+    return ["--python", environment.version] if environment.version else []
+
+
 def _uv_tool(environment: Environment, packages: Sequence[str], options: Options) -> str:
     """uv removes from a tool's environment what it has not installed itself, so the command has all packages."""
     main, others = _parted(packages)
     names = {_name(one) for one in others}
     others = [*(one for one in environment.recorded.packages if _name(one) not in names), *others]
-    more = [*options.find_links, *_again(options, packages), *_with(others)]
+    more = [*_python_of_uv(environment), *options.find_links, *_again(options, packages), *_with(others)]
     return f"{environment.program('uv')} tool install {shlex.join([*more, main])}"
 
 
 def _uvx(environment: Environment, packages: Sequence[str], options: Options) -> str:
     main, others = _parted(packages)
-    more = [*options.find_links, *_again(options, packages), "--from", main, *_with(others)]
+    more = [
+        *_python_of_uv(environment),
+        *options.find_links,
+        *_again(options, packages),
+        "--from",
+        main,
+        *_with(others),
+    ]
     return f"{environment.program('uv')} tool run {shlex.join([*more, LAUNCHER, *environment.arguments])}"
 
 
 def _uv_run(environment: Environment, packages: Sequence[str], options: Options) -> str:
     main, others = _parted(packages)
-    more = [*options.find_links, *_again(options, packages), *_with([main, *others])]
+    more = [*_python_of_uv(environment), *options.find_links, *_again(options, packages), *_with([main, *others])]
     return f"{environment.program('uv')} run {shlex.join([*more, LAUNCHER, *environment.arguments])}"
 
 

@@ -7,18 +7,16 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.release.conftest import build
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(3600)]
 
-TORCH = "2.13.0"
 # The newest symbols of Debian 11.
 NEWEST = {"GLIBC": (2, 31), "GLIBCXX": (3, 4, 28), "CXXABI": (1, 3, 12)}
 RANK = """
@@ -31,26 +29,6 @@ dist.all_reduce(total)
 print("sum", total.unique().tolist(), adapters.check("torch").state)
 dist.destroy_process_group()
 """
-
-
-def build(folder: Path, commit: str) -> Path:
-    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True, timeout=120)
-    subprocess.run(["git", "checkout", "--quiet", commit], cwd=folder, check=True, timeout=120)
-    command = [sys.executable, "tools/release/release.py", "--torch", TORCH]
-    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=3000)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return folder / "dist" / "release"
-
-
-@pytest.fixture(scope="module")
-def commit() -> str:
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
-    return head.stdout.strip()
-
-
-@pytest.fixture(scope="module")
-def first(tmp_path_factory: pytest.TempPathFactory, commit: str) -> Path:
-    return build(tmp_path_factory.mktemp("a") / "first", commit)
 
 
 @pytest.fixture(scope="module")

@@ -92,16 +92,16 @@ def test_tool_of_uv_is_installed_again_with_all_its_packages(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("kind", "first"),
     [
-        (UV, f"uv tool run --find-links /w --from '{THIS}' --with torch"),
-        (f"{UV}extends-environment = /usr\n", f"uv run --find-links /w --with '{THIS}' --with torch"),
+        (UV, f"uv tool run --python 3.12 --find-links /w --from '{THIS}' --with torch"),
+        (f"{UV}extends-environment = /usr\n", f"uv run --python 3.12 --find-links /w --with '{THIS}' --with torch"),
     ],
     ids=["uvx", "uv run --with"],
 )
 def test_environment_of_one_command_is_made_again_by_the_command_that_uses_it(
     tmp_path: Path, kind: str, first: str
 ) -> None:
-    arguments = ("launch", "--local", "--set", "name=a b")
-    made = environment(tmp_path / "cache" / "archive-v0" / "x", config=kind, has_pip=False, arguments=arguments)
+    more = {"arguments": ("launch", "--local", "--set", "name=a b"), "version": "3.12"}
+    made = environment(tmp_path / "cache" / "archive-v0" / "x", config=kind, has_pip=False, **more)
     (tmp_path / "cache" / "CACHEDIR.TAG").touch()
     expected = f"{first} smdp-launch launch --local --set 'name=a b'"
     assert command(made, [THIS, "torch"], Options(folder=Path("/w"))) == expected
