@@ -20,6 +20,7 @@ from smdp_launch.diagnostics import Diagnostics, closest
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.jobs.job import UNKNOWN_REGION, Job
+from smdp_launch.jobs.measured_input import measured_input
 from smdp_launch.jobs.preflight.run import Preflight, require_account
 from smdp_launch.jobs.preflight.run import preflight as check_account
 from smdp_launch.jobs.records.history import LOCAL, find_launch, launches, record_plan, resolve_name
@@ -50,7 +51,7 @@ def validate(job: JobLike, *, settings: Sequence[str] = ()) -> Diagnostics:
         SMDP202 the job file needs "framework"
         SMDP202 the job file needs "script"
     """
-    return Diagnostics(check_any(job, settings).diagnostics)
+    return Diagnostics(check_any(job, settings, measured=measured_input).diagnostics)
 
 
 def load(job: str | PathLike[str] | Mapping[str, object], *, settings: Sequence[str] = ()) -> JobSpec:
@@ -113,7 +114,7 @@ def plan(
         return _plan_local(check_any(job, settings, options), options)
     if options != LocalRequest():
         raise ValueError("hosts, workers_per_host and data need local=True")
-    return make_plan(check_any(job, settings))
+    return make_plan(check_any(job, settings, measured=measured_input))
 
 
 def preflight(job: Plan | JobLike, *, ignore: Collection[str] = ()) -> Preflight:

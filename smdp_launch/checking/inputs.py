@@ -14,6 +14,7 @@ from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.rules.base.facts import Facts
 from smdp_launch.rules.base.image_contents import python
+from smdp_launch.sizing.need import MeasuredInput
 from smdp_launch.source.deepspeed import OPTIONS as DEEPSPEED_OPTIONS
 from smdp_launch.source.deepspeed import DeepSpeed, read_deepspeed
 from smdp_launch.source.requirements import REQUIREMENTS_FILE, Requirements, read_requirements
@@ -59,8 +60,14 @@ class LocalRequest(NamedTuple):
     rehearses: Kind | None = None
 
 
-def read_facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Facts:
-    """Read the files that the job names."""
+def read_facts(
+    loaded: Loaded, spec: JobSpec, local: LocalRequest | None, measured: MeasuredInput | None = None
+) -> Facts:
+    """Read the files that the job names.
+
+    Args:
+        measured: what an earlier run of the job read.
+    """
     document = loaded.document
     source = None
     if loaded.has("script", "source"):
@@ -89,6 +96,7 @@ def read_facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Fac
         entry_kind=kind,
         requirements=requirements,
         deepspeed=_deepspeed(loaded, spec, source),
+        measured=measured,
     )
 
 

@@ -22,6 +22,7 @@ from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.jobfile.yaml.document import Parsed
 from smdp_launch.rules.base.facts import Facts
 from smdp_launch.rules.request.placeholders import Placeholder, placeholders_of, to_fill_in
+from smdp_launch.sizing.need import MeasuredInput
 from smdp_launch.source.scan import SourceTree
 
 #: Version of ``validate --json``; raised when a field changes its meaning or is removed.
@@ -85,6 +86,7 @@ def check_job(
     settings: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
     contents: Mapping[str, bytes] | None = None,
+    measured: MeasuredInput | None = None,
 ) -> CheckedJob:
     """Read the job file, its other configuration sources and its folders, and find all errors at once.
 
@@ -92,9 +94,10 @@ def check_job(
         settings: the values of ``--set``, such as ``compute.max_run=3600``.
         environ: variables for ``${NAME}`` and ``SMDP_JOB__*``; those of the process by default.
         contents: the bytes of the job file and the project's defaults by path, in place of the files on disk.
+        measured: what an earlier run of the job read.
     """
     environ = os.environ if environ is None else environ
-    return _check(path, read_job(path, settings, environ, contents), environ, local)
+    return _check(path, read_job(path, settings, environ, contents), environ, local, measured)
 
 
 def check_mapping(
@@ -111,22 +114,30 @@ def check_mapping(
     return _check(Path(MAPPING), parsed, environ, local)
 
 
-def check_spec(spec: JobSpec, local: LocalRequest | None = None) -> CheckedJob:
+def check_spec(
+    spec: JobSpec, local: LocalRequest | None = None, *, measured: MeasuredInput | None = None
+) -> CheckedJob:
     """The same for a spec. Its values are final: no other configuration source is read."""
     document = spec.document
     folder = document.folder if document is not None else Path()
     if document is None or JobSpec.model_validate(document.data) != spec:
         # The spec is made in Python, or is a copy with other values, so it has no places in a file.
-        return _check(Path(MAPPING), from_mapping(spec.to_mapping(), folder, {}), {}, local)
-    return _check(Path(document.file), (document, []), {}, local)
+        return _check(Path(MAPPING), from_mapping(spec.to_mapping(), folder, {}), {}, local, measured)
+    return _check(Path(document.file), (document, []), {}, local, measured)
 
 
-def _check(path: Path, parsed: Parsed, environ: Mapping[str, str], local: LocalRequest | None) -> CheckedJob:
+def _check(
+    path: Path,
+    parsed: Parsed,
+    environ: Mapping[str, str],
+    local: LocalRequest | None,
+    measured: MeasuredInput | None = None,
+) -> CheckedJob:
     document, syntax_errors = parsed
     loaded, schema_errors = load(document)
     diagnostics = [*syntax_errors, *schema_errors, *regions_differ(document, environ)]
     facts = None
     if loaded.spec is not None:
-        facts = read_facts(loaded, loaded.spec, local)
+        facts = read_facts(loaded, loaded.spec, local, measured)
         diagnostics += check(facts)
     return CheckedJob(path, loaded, facts, tuple(in_order(without_places(redact(diagnostics, document)))))

@@ -91,11 +91,17 @@ def period(metrics: RunMetrics) -> Period:
         return Period([], {}, _silent(metrics, set()))
     begin = max(windows[0].end if len(windows) > 2 else windows[0].begin for windows in chosen.values())
     end = min(windows[-2].end if len(windows) > _ENOUGH else windows[-1].end for windows in chosen.values())
-    ranks = [_rank(metrics.ranks[rank], _within(windows, begin, end)) for rank, windows in sorted(chosen.items())]
+    used = {rank: _within(windows, begin, end) for rank, windows in sorted(chosen.items())}
+    ranks = [_rank(metrics.ranks[rank], windows) for rank, windows in used.items()]
     hosts = {name: _host(one, begin, end) for name, one in sorted(metrics.hosts.items())}
     found = [one for one in ranks if one is not None]
-    started = min((one.timing.windows[0].begin for one in metrics.ranks.values() if one.timing.windows), default=begin)
-    return Period(found, hosts, _silent(metrics, {one.rank for one in found}), max(0.0, begin - started))
+    warm_up = max(_before(metrics.ranks[rank].timing.windows, windows[0]) for rank, windows in used.items())
+    return Period(found, hosts, _silent(metrics, {one.rank for one in found}), warm_up)
+
+
+def _before(windows: list[Window], first: Window) -> float:
+    """The seconds of the windows before ``first``. The clocks of two hosts may differ, so no times are compared."""
+    return sum(max(0.0, one.seconds) for one in windows[: windows.index(first)])
 
 
 def _silent(metrics: RunMetrics, heard: set[int]) -> list[int]:

@@ -93,7 +93,15 @@ def figures(verdict: Verdict) -> list[tuple[str, str]]:
 
 
 def _sure(verdict: Verdict) -> str:
-    return f"{verdict.sure} ({count(verdict.windows, 'interval')} of each worker)"
+    without = f", {count(len(verdict.silent), 'worker')} missing" if verdict.silent else ""
+    return f"{verdict.sure} ({count(verdict.windows, 'interval')} of each worker{without})"
+
+
+def hedged(verdict: Verdict) -> str:
+    """The sentence, with a word on how sure it is where no figures stand beside it."""
+    if verdict.cause == UNKNOWN or verdict.sure != "low":
+        return sentence(verdict)
+    return f"{sentence(verdict)} This is not sure: `smdp-launch diagnose` shows the figures."
 
 
 def _loading(load: Loading) -> list[tuple[str, str]]:

@@ -61,6 +61,7 @@ class Verdict:
         spends: the phase that the slow ranks spend more time in.
         workers: by rank.
         missing: what the events lack; sentences.
+        silent: ranks that sent no times of a step.
     """
 
     cause: str
@@ -85,13 +86,14 @@ class Verdict:
     bytes_s: float = 0.0
     bytes_step: float = 0.0
     missing: tuple[str, ...] = ()
+    silent: tuple[int, ...] = ()
 
 
 def diagnose(metrics: RunMetrics) -> Verdict:
     """What holds the job back. Does not fail for any numbers."""
     read = period(metrics)
     if not read.ranks:
-        return Verdict(UNKNOWN, missing=_missing_steps(metrics))
+        return Verdict(UNKNOWN, missing=_missing_steps(metrics), silent=tuple(read.silent))
     per_host = Counter(one.host for one in read.ranks)
     loads = {one.rank: loading(one, read.hosts.get(one.host), per_host[one.host]) for one in read.ranks}
     batch_s = [one.batch_s / max(one.workers or 0, 1) if one.batch_s is not None else None for one in loads.values()]
@@ -108,7 +110,7 @@ def diagnose(metrics: RunMetrics) -> Verdict:
         shares[cause],
         job.seconds[cause],
         _gain(shares[cause]) if cause != "computing" else 1.0,
-        _sure(cause, shares, windows, loads[chosen].clear if cause in INPUT else 1.0),
+        "low" if read.silent else _sure(cause, shares, windows, loads[chosen].clear if cause in INPUT else 1.0),
         shares,
         job.step_s,
         int(min(max(one.steps for one in read.ranks), 1 << 53)),
@@ -126,6 +128,7 @@ def diagnose(metrics: RunMetrics) -> Verdict:
         sum(one.bytes_s for one in loads.values()),
         sum(one.values.get("load_bytes", 0.0) / one.steps for one in read.ranks),
         _missing(read, loads),
+        tuple(read.silent),
     )
 
 
@@ -211,7 +214,7 @@ def _missing(read: Period, loads: Mapping[int, Loading]) -> tuple[str, ...]:
     found = []
     if read.silent:
         ranks = ", ".join(str(rank) for rank in read.silent[:5]) + (", ..." if len(read.silent) > 5 else "")
-        found.append(f"No timing event with a step: rank {ranks}.")
+        found.append(f"No timing event with a step: rank {ranks}. The verdict is of the other ranks only.")
     if not any(one.cores for one in read.hosts.values()):
         found.append("The hosts sent no resources event, so the use of their cores is unknown.")
     if all(one.batch_s is None for one in loads.values()):

@@ -15,6 +15,7 @@ from smdp_launch.jobs.checkpoints.listing import Checkpoints, list_checkpoints
 from smdp_launch.jobs.follow import Ended, Follower, FollowEvent, StatusChanged
 from smdp_launch.jobs.logs.messages import JobEvent, LogLine
 from smdp_launch.jobs.logs.read import LogFilter, read_lines
+from smdp_launch.jobs.measured_input import record_input
 from smdp_launch.jobs.records.history import LOCAL, record_end
 from smdp_launch.jobs.records.outcome import Outcome
 from smdp_launch.jobs.resume import prepare, resume
@@ -273,6 +274,7 @@ class Job(NotebookView):
             self.last_seen = event.status
         elif isinstance(event, Ended):
             self.last_seen = event.outcome.status
+            record_input(self.name, self.numbers)
             self._note_end(event.outcome)
 
     def _note_end(self, ended: Outcome) -> None:

@@ -11,6 +11,7 @@ from smdp_launch.catalog.prices import PriceTable
 from smdp_launch.errors import SmdpError
 from smdp_launch.jobs.logs.messages import JobEvent
 from smdp_launch.jobs.logs.read import read_events
+from smdp_launch.jobs.measured_input import record_input
 from smdp_launch.jobs.records.history import LOCAL, find_launch
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.retry_policy import SINGLE_TRY
@@ -54,13 +55,16 @@ def read_run(clients: Clients, job: str, where: str, prices: PriceTable | None =
     request = describe_training_job(clients, job)
     described = description(request, datetime.now(timezone.utc))
     metrics = metrics_of(read_events(clients, job))
+    record_input(job, metrics)
     return Run(where, described, metrics, price_of(described, where, prices), request)
 
 
 def read_metrics(clients: Clients, job: str) -> RunMetrics:
     """The numbers of a job that runs or has ended; raises as `read_run` does."""
     describe(clients, job)  # fails for an unknown job, whose log would be empty
-    return metrics_of(read_events(clients, job))
+    metrics = metrics_of(read_events(clients, job))
+    record_input(job, metrics)
+    return metrics
 
 
 def metrics_of(events: Iterable[JobEvent]) -> RunMetrics:

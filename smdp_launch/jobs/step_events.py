@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
 
 from smdp_launch.jobs.logs.messages import JobEvent
 from smdp_launch.jobs.logs.read import read_events
-from smdp_launch.jobs.records.history import LOCAL, Launch, launches
+from smdp_launch.jobs.records.history import LOCAL, Launch
 from smdp_launch.jobs.service.clients import Clients, connection, ignore_waiting
 from smdp_launch.jobs.service.retry_policy import Waiting
 from smdp_launch.jobs.status.description import describe
 from smdp_launch.scaling.measured import RunEvents, bytes_of, step_of
-
-#: At most so many runs of a job are searched for steps.
-_MOST_RUNS = 5
 
 
 @dataclass
@@ -35,13 +30,6 @@ class _Reading:
         elif event.name == "workers_started":
             size = event.fields.get("world_size")
             self.ranks = size if isinstance(size, int) and not isinstance(size, bool) else self.ranks
-
-
-def runs_of(job_file: Path) -> Iterator[Launch]:
-    """The latest runs of this job file from the current folder, the last first, rehearsals included."""
-    path = job_file.absolute()
-    runs = (one for one in reversed(launches()) if Path(one.job_file).absolute() == path)
-    return islice(runs, _MOST_RUNS)
 
 
 def run_events(launch: Launch, on_waiting: Callable[[Waiting], None] = ignore_waiting) -> RunEvents:

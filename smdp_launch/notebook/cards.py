@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from smdp_launch.diagnosis.texts import sentence
+from smdp_launch.diagnosis.texts import hedged
+from smdp_launch.diagnosis.time_shares import time_text
 from smdp_launch.diagnosis.verdict import UNKNOWN, diagnose
 from smdp_launch.diagnostics import Diagnostic, Diagnostics, Severity, count_problems, shortened
 from smdp_launch.jobfile.model.spec import JobSpec
@@ -16,7 +17,7 @@ from smdp_launch.notebook.html import Row, card, folded, lines, marked, rows
 from smdp_launch.notebook_view import html_of
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.summary import summary
-from smdp_launch.run_metrics.summary import progress_text, shares_text, time_shares, totals_text
+from smdp_launch.run_metrics.summary import progress_text, totals_text
 from smdp_launch.secret_forms import named_secrets, starred
 
 _MOST_METRICS = 8  # in a card
@@ -96,15 +97,16 @@ def _numbers(job: Job) -> Iterator[Row]:
     progress = progress_text(job.numbers) if job.outcome is None else totals_text(job.numbers)
     if progress:
         yield "progress" if job.outcome is None else "speed", progress
-    last = [f"{name} {one.last:.4g}" for name, one in job.numbers.metrics.items() if one.last is not None]
+    last = [f"{name} {value}" for name, one in job.numbers.metrics.items() if (value := one.shown()) is not None]
     if last and job.outcome is not None:
         yield "metrics", ", ".join(last[:_MOST_METRICS])
-    shares = time_shares(job.numbers)
+    shares = time_text(job.numbers)
     if shares:
-        yield "time", shares_text(shares)
+        yield "time", shares
     verdict = diagnose(job.numbers)
-    if verdict.cause not in (UNKNOWN, "computing"):
-        yield "verdict", sentence(verdict)
+    # While a job runs, only what can be removed is worth a row; at its end the row answers the question.
+    if verdict.cause != UNKNOWN and (verdict.cause != "computing" or job.outcome is not None):
+        yield "verdict", hedged(verdict)
     described = job.last_description
     cost = usd(described, price_of(described, job.where)) if described is not None else None
     if cost is not None:

@@ -2,6 +2,9 @@
 
 A card loads nothing, every text in it is escaped, and secrets are starred. Text and lines inherit the colour of the
 notebook, light or dark; only the accents have their own, with a contrast of 4 to a white and to a dark background.
+
+JupyterLab's own stylesheet lets the names of a list float in a narrow column, so the rules for rows name two classes,
+which is more than its rules do.
 """
 
 from __future__ import annotations
@@ -17,9 +20,10 @@ _STYLE = """\
 .smdp-card{font-family:inherit;color:inherit;background:transparent;border:1px solid;border-radius:4px;
 padding:.6em .8em;max-width:60em;line-height:1.35;overflow-wrap:anywhere}
 .smdp-card .smdp-title{font-weight:bold}
-.smdp-card .smdp-rows{display:grid;grid-template-columns:max-content 1fr;gap:.1em 1em;margin:.4em 0 0}
-.smdp-card dt{opacity:.75;font-weight:normal}
-.smdp-card dd{margin:0;white-space:pre-wrap}
+.smdp-card .smdp-rows{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:.1em 1em;margin:.4em 0 0}
+.smdp-card .smdp-rows dt,.smdp-card .smdp-rows dd{float:none;clear:none;width:auto;margin:0;padding:0}
+.smdp-card .smdp-rows dt{opacity:.75;font-weight:normal;white-space:nowrap}
+.smdp-card .smdp-rows dd{white-space:pre-wrap}
 .smdp-card pre{color:inherit;background:transparent;overflow-x:auto;max-height:30em;margin:.3em 0}
 """ + "\n".join(f".smdp-card .smdp-{kind}{{color:{colour}}}" for kind, colour in ACCENTS.items())
 

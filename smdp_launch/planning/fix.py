@@ -22,6 +22,7 @@ from smdp_launch.edits import apply_edits, split_lines, without_conflicts
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.jobfile.yaml.document import Document
 from smdp_launch.jobfile.yaml.parser import MAX_BYTES
+from smdp_launch.sizing.need import MeasuredInput
 from smdp_launch.systems import IS_WINDOWS
 
 #: A round removes at most every second one of neighbouring entries.
@@ -101,12 +102,23 @@ class _Texts:
         )
 
 
-def fix_job(path: Path, *, settings: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> FixResult:
-    """Apply all edits of the diagnostics to the job file at ``path`` and the project's defaults, in memory."""
+def fix_job(
+    path: Path,
+    *,
+    settings: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+    measured: MeasuredInput | None = None,
+) -> FixResult:
+    """Apply all edits of the diagnostics to the job file at ``path`` and the project's defaults, in memory.
+
+    Args:
+        measured: what an earlier run of the job read.
+    """
     texts, applied = _Texts(), list[Diagnostic]()
 
     def check() -> CheckedJob:
-        return check_job(path, settings=settings, environ=environ, contents=texts.contents())
+        contents = texts.contents()
+        return check_job(path, settings=settings, environ=environ, contents=contents, measured=measured)
 
     texts.read(str(path))
     before = check()

@@ -14,6 +14,7 @@ from smdp_launch.planning.plan import Plan
 from smdp_launch.request.build import tensorboard_location
 from smdp_launch.request.names import source_location
 from smdp_launch.rules.request.placeholders import to_fill_in
+from smdp_launch.sizing.file_system import declared_mb_s
 from smdp_launch.units import count, duration, short, size, titled
 
 Row = tuple[str, str]
@@ -124,7 +125,9 @@ def _channel(channel: S3Channel | FsxChannel | EfsChannel) -> str:
         sharded = ", a share for each host" if channel.distribution == "ShardedByS3Key" else ""
         return f"{channel.s3} ({channel.mode}{sharded})"
     name = channel.fsx if isinstance(channel, FsxChannel) else channel.efs
-    return f"{name}:{channel.path} ({channel.access})"
+    rate = declared_mb_s(channel) if isinstance(channel, FsxChannel) else None
+    speed = f", {rate:,.0f} MB/s" if rate is not None else ""
+    return f"{name}:{channel.path} ({channel.access}{speed})"
 
 
 def rank_rows(plan: Plan) -> list[Row]:

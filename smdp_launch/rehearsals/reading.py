@@ -1,7 +1,4 @@
-"""What a job with slow input read and how long it waited, from its events.
-
-`rows` is the place for everything that the report says about input: a diagnosis of the run adds its rows there.
-"""
+"""What a job with slow input read, how long it waited, and what the diagnosis of the run found, from its events."""
 
 from __future__ import annotations
 
@@ -10,10 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from smdp_launch.catalog.faults import EVENT
+from smdp_launch.diagnosis.advice import advice
+from smdp_launch.diagnosis.texts import figures, sentence
+from smdp_launch.diagnosis.verdict import Verdict, diagnose
 from smdp_launch.jobs.logs.messages import JobEvent
+from smdp_launch.jobs.run import add_event
+from smdp_launch.run_metrics.run import RunMetrics
 from smdp_launch.units import count, listed, size
 
 Row = tuple[str, str]
+
+#: The figures of the diagnosis that show why a job waits for its input.
+_FIGURES = ("step", "blamed", "sure", "a batch", "loader workers", "batches/s")
 
 
 @dataclass
@@ -24,24 +30,23 @@ class Reading:
     last_step: int | None = None
     unlimited: tuple[str, ...] = ()  # channels without a limit
     reads: list[Mapping[str, Any]] = field(default_factory=list)  # one for each host and channel
-    _loading: dict[int, tuple[float, float]] = field(default_factory=dict)  # by rank: in the loader, and in all
+    metrics: RunMetrics = field(default_factory=RunMetrics)
 
     def observe_step(self, step: int) -> None:
         self.first_step = step if self.first_step is None else min(self.first_step, step)
         self.last_step = step if self.last_step is None else max(self.last_step, step)
 
     def observe(self, event: JobEvent) -> None:
-        """Take a `fault` event of slow input, or a `timing` event of a rank."""
         fields = event.fields
-        if event.name == "timing":
-            rank, waited, window = fields.get("rank"), amount(fields.get("input_s")), amount(fields.get("window"))
-            if isinstance(rank, int) and not isinstance(rank, bool):
-                before = self._loading.get(rank, (0.0, 0.0))
-                self._loading[rank] = (before[0] + waited, before[1] + window)
+        if event.name != EVENT:
+            add_event(self.metrics, event)
         elif fields.get("what") == "slowed":
             self.unlimited = tuple(map(str, _list(fields.get("unlimited"))))
         elif fields.get("what") == "read":
             self.reads = [one for one in _list(fields.get("reads")) if isinstance(one, dict)]
+
+    def diagnosis(self) -> Verdict:
+        return diagnose(self.metrics)
 
     @property
     def has_bytes(self) -> bool:
@@ -72,10 +77,26 @@ class Reading:
             yield f"read {name}", f"{text}; {slowest.get('host')} waited {seconds:.1f} s for bytes"
         if self.unlimited:
             yield "not slowed", f"{listed(self.unlimited)}: the job may write to it"
-        if self._loading:
-            rank, (waited, window) = max(self._loading.items(), key=lambda one: one[1][0])
-            share = f": {100 * waited / window:.0f} %" if window else ""
-            yield "loader", f"rank {rank} waited longest, {waited:.1f} of {window:.1f} s in the data loader{share}"
+        found = self.diagnosis()
+        yield "diagnosis", sentence(found)
+        yield from ((name, value) for name, value in figures(found) if name in _FIGURES)
+        yield from (("", one) for one in found.missing)
+
+
+def is_source(found: Verdict) -> bool:
+    """Whether the storage of the input holds the job back: all of it, or the workers that the others wait for."""
+    of_slow = found.spends == "input" and found.loading is not None and found.loading.cause == "source"
+    return found.cause == "source" or (found.cause in ("slow_worker", "slow_host") and of_slow)
+
+
+def is_loader(found: Verdict) -> bool:
+    """Whether the loader holds the job back, and not what it reads from."""
+    return found.cause in ("decoding", "workers")
+
+
+def first_advice(found: Verdict) -> str:
+    """An imperative; empty if there is none."""
+    return next(iter(advice(found)), "")
 
 
 def amount(value: object) -> float:

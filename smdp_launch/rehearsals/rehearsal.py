@@ -11,14 +11,17 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from smdp_launch.catalog.faults import EVENT, Fault, Kind
+from smdp_launch.diagnosis.texts import sentence
+from smdp_launch.diagnosis.verdict import UNKNOWN
+from smdp_launch.diagnosis.verdict import Verdict as Diagnosis
 from smdp_launch.errors import ExitCode
 from smdp_launch.jobs.follow import Ended, FollowEvent, StatusChanged
 from smdp_launch.jobs.logs.messages import JobEvent, LogLine
 from smdp_launch.jobs.records.outcome import ENDED, Outcome
 from smdp_launch.planning.past_rehearsals import REHEARSAL_VERSION
-from smdp_launch.rehearsals.reading import Reading
+from smdp_launch.rehearsals.reading import Reading, first_advice, is_loader, is_source
 from smdp_launch.rehearsals.texts import describe_fault, describe_limits, refused_calls, whole_number
-from smdp_launch.units import count
+from smdp_launch.units import count, size
 
 _WARNING = "smdp: warning: "
 _STEP_GAP = 100  # milliseconds between two recorded steps of the timeline
@@ -95,8 +98,7 @@ class Rehearsal:
         return sorted({one.time_ms for one in self.changes if one.status == "Training"})
 
     def _observe_job_event(self, event: JobEvent) -> None:
-        if event.name in (EVENT, "timing"):
-            self.reading.observe(event)
+        self.reading.observe(event)
         if event.name == EVENT:
             self.fault_events.append(event)
         elif event.name == "checkpoints_restored" and self.fault_events:
@@ -265,12 +267,26 @@ def _judge_slow_input(rehearsal: Rehearsal, ended: Outcome) -> str:
     limit, reading = f"{describe_limits(rehearsal.fault)} on each host", rehearsal.reading
     if ended.status != "Completed":
         raise _Failed(f"the job {ended.summary} with input limited to {limit}; {reading.steps}")
+    found = reading.diagnosis()
     if not reading.has_bytes:
-        raise _Inconclusive("the job read nothing from its channels while it trained, so nothing was slow")
-    return (
-        f"the job completed with input limited to {limit}; {reading.steps}; "
-        f"a host waited {reading.waited:.1f} s for bytes"
-    )
+        elsewhere = f"; its loader read {size(int(found.bytes_step))} a step from elsewhere" if found.bytes_step else ""
+        raise _Inconclusive(f"the job read nothing from its channels while it trained, so nothing was slow{elsewhere}")
+    waited = f"a host waited {reading.waited:.1f} s for bytes"
+    if found.cause == UNKNOWN:
+        missing = found.missing[0] if found.missing else sentence(found)
+        raise _Inconclusive(f"{waited}, but what held the job back is unknown: {missing}")
+    if is_loader(found):
+        raise _Failed(f"the loader holds the job back, and not the channel alone: {sentence(found)} {_try(found)}")
+    if not is_source(found):
+        raise _Inconclusive(
+            f"input limited to {limit} did not hold the job back: {sentence(found)} Lower --rate, or raise --latency"
+        )
+    return f"the job completed with input limited to {limit}; {reading.steps}; {waited}. {sentence(found)}"
+
+
+def _try(found: Diagnosis) -> str:
+    first = first_advice(found)
+    return f"{first[:1].upper()}{first[1:]}" if first else ""
 
 
 #: Return the reason of a PASS; raise _Failed or _Inconclusive.

@@ -86,9 +86,8 @@ def _run(families: _Families, run: RunMetrics) -> None:
     ):
         families.add(name, "gauge", help_, value)
     for metric, series in run.metrics.items():
-        families.add(
-            "smdp_metric", "gauge", "Last value that the script reported with a step.", series.last, metric=metric
-        )
+        value = float(series.not_finite) if series.not_finite is not None else series.last
+        families.add("smdp_metric", "gauge", "Last value that the script reported with a step.", value, metric=metric)
     for metric, value in _finite(run.results).items():
         families.add("smdp_result", "gauge", "A number of the run's result.", value, metric=metric)
     exits = [one for one in run.moments if one.name == "worker_exit"]
@@ -151,4 +150,6 @@ def _escaped(text: str) -> str:
 
 
 def _number(value: float) -> str:
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
     return str(int(value)) if float(value).is_integer() and abs(value) < 1 << 53 else repr(float(value))

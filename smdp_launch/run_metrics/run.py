@@ -30,6 +30,7 @@ PHASES = (
 _MOST_METRICS = 64
 _MOST_MOMENTS = 1000
 _ENVELOPE = frozenset({"smdp_event", "event", "time", "rank", "host", "step", "steps"})
+_LEFT_OUT = frozenset({"smdp_event", "time", "rank"})
 _MOMENTS = frozenset({"worker_exit", "host_failed", "fault", "checkpoints_restored", "workers_started"})
 #: Steps of the last so many seconds give the current rate.
 _RECENT = 60.0
@@ -95,6 +96,7 @@ class RunMetrics:
         began: time of the first event, in seconds since 1970.
         last: time of the last event.
         step: the last step that rank 0 reported.
+        first_step: the lowest step that it reported.
         steps: how many it will take.
         metrics: what the script reported with its steps, such as ``loss``.
         results: the fields of the last ``result`` event.
@@ -105,6 +107,7 @@ class RunMetrics:
     began: float | None = None
     last: float | None = None
     step: int | None = None
+    first_step: int | None = None
     steps: int | None = None
     metrics: dict[str, MetricSeries] = field(default_factory=dict)
     results: dict[str, Any] = field(default_factory=dict)
@@ -160,16 +163,15 @@ class RunMetrics:
 
     @property
     def seconds_left(self) -> float | None:
-        """At the current rate; None without a number of steps or a rate."""
+        """At the current rate; None without a number of steps or a rate, or if the job passes its number of steps."""
         rate = self.steps_per_second
-        if rate is None or self.step is None or self.steps is None:
+        if rate is None or self.step is None or self.steps is None or self.step > self.steps:
             return None
-        return max(0, self.steps - self.step) / rate
+        return (self.steps - self.step) / rate
 
     def _recent_timing(self) -> list[Window]:
         """The sums of the last minute of each rank; its last window where a window is longer."""
-        since = (self.last or 0.0) - _RECENT
-        totals = (one.timing.total(since) or one.timing.latest for one in self.ranks.values())
+        totals = (one.timing.recent(_RECENT) for one in self.ranks.values())
         return [one for one in totals if one is not None and one.seconds > 0]
 
     def _rank(self, rank: int, host: str) -> RankMetrics:
@@ -180,7 +182,7 @@ class RunMetrics:
         if not length or length <= 0:
             return
         one = self._rank(rank, host)
-        sums = _numbers(fields, {"window", "load_workers", "gpu_memory_bytes"})
+        sums = _sums(fields, {"window", "load_workers", "gpu_memory_bytes"})
         one.timing.add(Window(at - length, at, sums))
         workers, memory = _count(fields, "load_workers"), _number(fields, "gpu_memory_bytes")
         one.load_workers = workers if workers is not None else one.load_workers
@@ -191,7 +193,7 @@ class RunMetrics:
         if not length or length <= 0:
             return
         one = self._rank(rank, host)
-        one.engine.add(Window(at - length, at, _numbers(fields, {"seconds"})))
+        one.engine.add(Window(at - length, at, _sums(fields, {"seconds"})))
         late = fields.get("late")
         for entry in late if isinstance(late, list) else []:
             if isinstance(entry, Mapping):
@@ -205,7 +207,7 @@ class RunMetrics:
             return
         one = self.hosts.setdefault(host, HostMetrics(host))
         levels = {name for name in fields if _is_level(name)}
-        one.resources.add(Window(at - length, at, _numbers(fields, levels | {"window"})))
+        one.resources.add(Window(at - length, at, _sums(fields, levels | {"window"})))
         one.last.update(_numbers({name: fields[name] for name in levels}, set()))
         for name, value in fields.items():
             if name.startswith("channel_") and name.endswith("_mode") and isinstance(value, str):
@@ -215,16 +217,24 @@ class RunMetrics:
         step = _count(fields, "step")
         if step is None:
             return
-        if self.step is not None and step < self.step:  # the script started again
+        started_again = self.step is not None and step < self.step
+        if started_again or (self._reports and at < self._reports[-1][0]):  # or the clock was set back
             self._reports.clear()
         self.step, self.steps = step, _count(fields, "steps") or self.steps
         self._reports.append((at, step))
         while len(self._reports) > 2 and self._reports[0][0] < at - _RECENT:
             self._reports.popleft()
         self.progress.add(at, step, step)
-        for name, value in _numbers(fields, _ENVELOPE).items():
-            if name in self.metrics or len(self.metrics) < _MOST_METRICS:
-                self.metrics.setdefault(name, MetricSeries()).add(at, step, value)
+        self.first_step = step if self.first_step is None else min(self.first_step, step)
+        for name in (one for one in fields if one not in _ENVELOPE):
+            value, odd = _number(fields, name), _not_finite(fields[name])
+            if (value is None and odd is None) or (name not in self.metrics and len(self.metrics) >= _MOST_METRICS):
+                continue
+            series = self.metrics.setdefault(name, MetricSeries())
+            if value is not None:
+                series.add(at, step, value)
+            elif odd is not None:
+                series.add_not_finite(step, odd)
 
 
 def _is_level(name: str) -> bool:
@@ -239,10 +249,22 @@ def _number(fields: Mapping[str, Any], name: str) -> float | None:
     return float(value)
 
 
+def _not_finite(value: object) -> str | None:
+    """The name of a number that is not finite (docs/reference/events.md); None for other values."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, str) and value in ("nan", "inf", "-inf") else None
+
+
 def _numbers(fields: Mapping[str, Any], without: set[str] | frozenset[str]) -> dict[str, float]:
-    left_out = without | {"smdp_event", "time", "rank"}
+    left_out = without | _LEFT_OUT
     found = {name: _number(fields, name) for name in fields if name not in left_out}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _sums(fields: Mapping[str, Any], without: set[str]) -> dict[str, float]:
+    """Seconds, bytes and counts, which are never negative."""
+    return {name: value for name, value in _numbers(fields, without).items() if value >= 0}
 
 
 def _count(fields: Mapping[str, Any], name: str) -> int | None:

@@ -20,6 +20,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "evaluation": ("evaluation",),
     "other": ("other",),
 }
+#: Larger values are shown with an exponent.
+_MOST_DIGITS = 1e15
 #: A smaller share is not part of a text.
 _LEAST_SHARE = 0.005
 _ENVELOPE = ("smdp_event", "event", "time", "rank")
@@ -30,11 +32,14 @@ class Totals:
     """Of the whole run. None where the events do not say it.
 
     Args:
-        seconds: from the first reported step or ``timing`` window to the last.
+        steps: the last reported step.
+        first: the first reported step, if the job continued from an earlier one's; else None.
+        seconds: from the first reported step or ``timing`` window to the last, without pauses and jumps of the clock.
         samples: of all workers.
     """
 
     steps: int | None
+    first: int | None
     seconds: float | None
     samples: float | None
     steps_per_second: float | None
@@ -77,17 +82,29 @@ def summed(ranks: Iterable[RankMetrics]) -> dict[str, float]:
 def totals(metrics: RunMetrics) -> Totals:
     windows = [one for one in (rank.timing.total() for rank in metrics.ranks.values()) if one is not None]
     samples = sum(one.values.get("samples", 0.0) for one in windows) or None
-    bins = metrics.progress.bins
-    if len(bins) >= 2 and bins[-1].time > bins[0].time:
-        seconds: float | None = bins[-1].time - bins[0].time
+    points = [(one.time, one.step) for one in metrics.progress.bins]
+    covered = max((one.seconds for one in windows), default=None)
+    elapsed = sum(max(0.0, later - before) for (before, _), (later, _) in itertools.pairwise(points))
+    if elapsed > 0:
+        # The intervals are measured by a clock that does not jump, and have no pauses.
+        seconds = elapsed if covered is None else min(elapsed, covered)
         steps: int | None = metrics.step
-        done: float = _advance([(one.time, one.step) for one in bins])
+        done: float = _advance(points)
     else:
-        seconds = max((one.end - one.begin for one in windows), default=None)
+        seconds = covered or 0.0
         done = max((one.values.get("steps", 0.0) for one in windows), default=0.0)
         steps = metrics.step if metrics.step is not None else int(min(done, 1 << 53)) or None
-    rate = done / seconds if seconds and done else None
-    return Totals(steps, seconds, samples, rate, _samples_rate(windows))
+    rate = done / seconds if seconds > 0 and done else None
+    return Totals(steps, _continued(metrics), seconds or None, samples, rate, _samples_rate(windows))
+
+
+def _continued(metrics: RunMetrics) -> int | None:
+    """The first reported step, if it is later than the first report of a script that starts at step 1."""
+    reports = sum(one.values for one in metrics.progress.bins)
+    if metrics.step is None or metrics.first_step is None or reports < 2:
+        return None
+    interval = (metrics.step - metrics.first_step) / (reports - 1)
+    return metrics.first_step if metrics.first_step > max(1.0, 1.5 * interval) else None
 
 
 def _advance(points: list[tuple[float, int]]) -> int:
@@ -108,7 +125,7 @@ def rate_text(steps_per_second: float | None, samples_per_second: float | None) 
 
 def number(value: float) -> str:
     """A measured value with three digits, or with all digits of a larger number: ``0.125``, ``12.4``, ``1,240``."""
-    if abs(value) >= 100:
+    if 100 <= abs(value) < _MOST_DIGITS:
         return f"{value:,.0f}"
     return f"{value:.3g}"
 
@@ -140,9 +157,9 @@ def progress_text(metrics: RunMetrics) -> str:
     if metrics.step is not None:
         parts.append(f"step {metrics.step}" + (f" of {metrics.steps}" if metrics.steps is not None else ""))
     name = main_metric(metrics)
-    last = metrics.metrics[name].last if name is not None else None
+    last = metrics.metrics[name].shown() if name is not None else None
     if last is not None:
-        parts.append(f"{name} {last:.4g}")
+        parts.append(f"{name} {last}")
     rate = rate_text(metrics.steps_per_second, metrics.samples_per_second)
     if rate is not None:
         parts.append(rate)
@@ -152,9 +169,12 @@ def progress_text(metrics: RunMetrics) -> str:
 
 
 def totals_text(metrics: RunMetrics) -> str:
-    """The whole run: ``310 steps, 1,240 samples/s, 12.4 steps/s``. Empty if nothing is known."""
+    """The whole run: ``310 steps, 1,240 samples/s, 12.4 steps/s``; ``steps 201 to 310`` if it continued another one.
+    Empty if nothing is known."""
     whole = totals(metrics)
     parts = [f"{whole.steps:,} step{'' if whole.steps == 1 else 's'}"] if whole.steps is not None else []
+    if whole.first is not None:
+        parts = [f"steps {whole.first:,} to {whole.steps:,}"]
     if whole.samples_per_second:
         parts.append(f"{number(whole.samples_per_second)} samples/s")
     if whole.steps_per_second:

@@ -26,6 +26,8 @@ class Choice:
     first_batch: when the first batch is there.
     first_batch_s: seconds, where they are known.
     monthly_usd: from the price table; None without a price.
+    sources: of its rates.
+    assumption: what no source states as such; None: nothing is assumed.
     """
 
     name: str
@@ -37,6 +39,8 @@ class Choice:
     capacity_gib: int | None = None
     first_batch_s: float | None = None
     monthly_usd: float | None = None
+    sources: tuple[str, ...] = ()
+    assumption: str | None = None
 
 
 def choices(need: Need, *, efa: bool = False, prices: Mapping[str, float] | None = None) -> list[Choice]:
@@ -90,6 +94,7 @@ def lustre(kind: storage.Lustre, need: Need, efa: bool, prices: Mapping[str, flo
         burst_mb_s=unit * capacity / 1000 if unit is not None else None,
         capacity_gib=capacity,
         monthly_usd=price * capacity if price is not None else None,
+        sources=kind.sources,
     )
 
 
@@ -102,25 +107,34 @@ def _others(need: Need) -> Iterator[Choice]:
         limit=f"multiples of {step} MB/s; data that is not in its SSD cache comes from a slower tier",
         first_batch="at once",
         mb_s=float(tiering),
+        sources=storage.tiering_sources(),
     )
     yield _file_mode(need)
     yield from _streams(need)
     efs = storage.efs()
     rate = float(min(efs.read_mb_s, efs.host_mb_s * need.hosts))
     limit = f"{efs.read_mb_s} MB/s for the file system and {efs.host_mb_s} for a host, outside of Elastic mode"
-    yield Choice("EFS", rate >= need.mb_s, limit, "at once", mb_s=rate)
+    yield Choice("EFS", rate >= need.mb_s, limit, "at once", mb_s=rate, sources=efs.sources)
 
 
 def _file_mode(need: Need) -> Choice:
     known = storage.file_mode()
     rate = float(known.volume_mb_s * need.hosts)
     limit = f"the volume of a host reads about {known.volume_mb_s} MB/s, a local NVMe disk or its memory more"
-    if need.data_gb is None:
-        first = "after the copy of all data; --data-size computes it"
-        return Choice("File", rate >= need.mb_s, limit, first, mb_s=rate)
-    seconds = need.data_gb * 1000 / known.download_mb_s
-    first = f"after {_time(seconds)}: each host copies all data at about {known.download_mb_s} MB/s"
-    return Choice("File", rate >= need.mb_s, limit, first, mb_s=rate, first_batch_s=seconds)
+    first, seconds = "after the copy of all data; --data-size computes it", None
+    if need.data_gb is not None:
+        seconds = need.data_gb * 1000 / known.download_mb_s
+        first = f"after {_time(seconds)}: each host copies all data at about {known.download_mb_s} MB/s"
+    return Choice(
+        "File",
+        rate >= need.mb_s,
+        limit,
+        first,
+        mb_s=rate,
+        first_batch_s=seconds,
+        sources=known.sources,
+        assumption=known.assumption,
+    )
 
 
 def _streams(need: Need) -> Iterator[Choice]:
@@ -134,8 +148,11 @@ def _streams(need: Need) -> Iterator[Choice]:
         limit = f"about {requests:,.3g} GET a second, of {known.gets_per_prefix} for each prefix"
         small = need.object_mb < known.fast_file_object_mb
         fast = limit + (f"; objects below {known.fast_file_object_mb} MB read slowly" if small else "")
-    yield Choice("FastFile", carries, f"{fast}; no rate is documented, measure it", "within seconds")
-    yield Choice("Pipe", carries, f"{limit}; no rate is documented; one reader for each channel", "within seconds")
+    for name, limits in (
+        ("FastFile", f"{fast}; no rate is documented, measure it"),
+        ("Pipe", f"{limit}; no rate is documented; one reader for each channel"),
+    ):
+        yield Choice(name, carries, limits, "within seconds", sources=known.sources, assumption=known.assumption)
 
 
 def best(found: list[Choice]) -> Choice | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from smdp_launch.catalog.storage import checked
+from smdp_launch.catalog.storage import checked, source_texts
 from smdp_launch.sizing.choices import Choice, best
 from smdp_launch.sizing.need import Need
 
@@ -23,6 +23,7 @@ def sizing_json(need: Need, found: list[Choice]) -> dict[str, Any]:
         "data_gb": need.data_gb,
         "object_mb": need.object_mb,
         "rates_checked": checked(),
+        "sources": source_texts(),
         "smallest_fsx": first.name if first is not None else None,
         "choices": [asdict(one) for one in found],
     }

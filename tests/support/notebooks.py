@@ -23,6 +23,29 @@ def executed(path: Path, *without: str) -> dict[str, Any]:
     return {one.id: _all_shown(one.outputs) for one in notebook.cells if one.cell_type == "code"}
 
 
+class WatchingClient(NotebookClient):
+    """Executes a notebook and keeps the HTML of each display and of each of its updates, in the order of arrival."""
+
+    def __init__(self, path: Path) -> None:
+        notebook = nbformat.read(path, as_version=4)
+        super().__init__(notebook, timeout=240, resources={"metadata": {"path": str(path.parent)}})
+        self.displayed: list[str] = []
+        self.updated: list[str] = []
+
+    def process_message(self, msg: dict[str, Any], cell: Any, cell_index: int) -> Any:
+        shown = {"display_data": self.displayed, "update_display_data": self.updated}.get(msg["msg_type"])
+        if shown is not None:
+            shown.append(str(msg["content"]["data"].get("text/html", "")))
+        return super().process_message(msg, cell, cell_index)
+
+
+def notebook_of(path: Path, *cells: str) -> Path:
+    """Write a notebook of code cells."""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(one) for one in cells])
+    nbformat.write(notebook, path)
+    return path
+
+
 def _all_shown(outputs: list[Any]) -> list[str]:
     """Join printed text, which a kernel may send in several pieces."""
     printed = groupby(outputs, lambda one: one.output_type == "stream")

@@ -58,9 +58,10 @@ def _print_valid(job_file: Path, checked: CheckedJob) -> None:
 
 
 def _fix(job_file: Path, settings: tuple[str, ...], *, yes: bool, as_json: bool) -> None:
+    from smdp_launch.jobs.measured_input import measured_input
     from smdp_launch.planning.fix import fix_job, write
 
-    fixed = fix_job(job_file, settings=settings)
+    fixed = fix_job(job_file, settings=settings, measured=measured_input(job_file))
     if not as_json:
         _print_diffs(fixed)
     apply = bool(fixed.files) and (yes or _confirmed(fixed))

@@ -22,7 +22,7 @@ def print_sizing(need: Need, found: list[Choice], prices: str | None) -> None:
     rows = [("need", f"{need.mb_s:.4g} MB/s by {need.hosts} hosts, {need.host_mb_s:.4g} MB/s each ({need.source})")]
     if need.data_gb is not None:
         rows.append(("data", f"{need.data_gb:.4g} GB"))
-    rows.append(("rates", f"as the services document them, checked {checked()}"))
+    rows.append(("rates", f"those of the services' guides, checked {checked()}; --json names the guides"))
     if prices is not None:
         rows.append(("prices", prices))
     print_rows(console, rows)
@@ -52,7 +52,10 @@ def _distinct(found: list[Choice]) -> list[Choice]:
 
 def _limits(one: Choice) -> list[tuple[str, str]]:
     name, limit = (one.name, one.limit) if one.capacity_gib is None else ("FSx for Lustre", "its MB/s for each TiB")
-    return [(name, f"limit: {limit}"), ("", f"first batch {one.first_batch}")]
+    rows = [(name, f"limit: {limit}"), ("", f"first batch {one.first_batch}")]
+    if one.assumption is not None:
+        rows.append(("", f"assumed: {one.assumption}"))
+    return rows
 
 
 def _print(console: Console, text: Text) -> None:

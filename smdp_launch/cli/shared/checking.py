@@ -13,6 +13,7 @@ def check(job_file: Path, request: LocalRequest | None = None, *, settings: Sequ
     """Check the job file; with a spinner, since the scan of a large source folder takes seconds."""
     from smdp_launch.checking.job import check_job
     from smdp_launch.cli.render.terminal.bars import busy
+    from smdp_launch.jobs.measured_input import measured_input
 
     with busy(f"checking {job_file} and its source folder"):
-        return check_job(job_file, request, settings=settings)
+        return check_job(job_file, request, settings=settings, measured=measured_input(job_file))

@@ -25,6 +25,7 @@ from smdp_launch.errors import SmdpError
 from smdp_launch.jobs.follow import Ended, Follower, FollowEvent
 from smdp_launch.jobs.logs.messages import JobEvent
 from smdp_launch.jobs.logs.tracebacks import Tracebacks
+from smdp_launch.jobs.measured_input import record_input
 from smdp_launch.jobs.records.history import LOCAL, record_end
 from smdp_launch.jobs.records.outcome import Outcome
 from smdp_launch.jobs.run import Run, add_event, price_of
@@ -188,6 +189,7 @@ class FollowSession:
 
     def _end(self, view: View, outcome: Outcome) -> FollowResult:
         record_end(self.job, outcome, datetime.now(timezone.utc))
+        record_input(self.job, self._shown.metrics)
         traceback = self._tracebacks.first
         if isinstance(view, EventView):
             view.end(outcome, self._results, traceback, self._shown.metrics)

@@ -44,6 +44,22 @@ class FsxChannel(Section):
     fsx: Annotated[FileSystemId, Field(description="ID of an FSx for Lustre file system.")]
     path: Annotated[FileSystemPath, Field(description="Folder in the file system; it starts with the mount name.")]
     access: Annotated[Literal["ro", "rw"], Field(description="Whether the job may write.")] = "ro"
+    # What the file system delivers. It is not part of the request.
+    throughput_mb_s: Annotated[
+        int | None,
+        Field(gt=0, le=2_000_000, description="MB/s of the file system, in place of the next three keys."),
+    ] = None
+    deployment_type: Annotated[
+        Literal["SCRATCH_2", "PERSISTENT_1", "PERSISTENT_2"] | None,
+        Field(description="Of the file system; with the next two keys it gives the throughput that the plan checks."),
+    ] = None
+    throughput_per_unit: Annotated[
+        int | None,
+        Field(gt=0, le=10_000, description="MB/s for each TiB (PerUnitStorageThroughput); SCRATCH_2 has 200."),
+    ] = None
+    capacity_gib: Annotated[
+        int | None, Field(gt=0, le=10_000_000, description="Capacity in GiB (StorageCapacity).")
+    ] = None
 
 
 class EfsChannel(Section):

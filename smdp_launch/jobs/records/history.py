@@ -1,6 +1,7 @@
 """The jobs launched from one folder, in ``.smdp/history.jsonl``, which only grows.
 
 A job has one line that is written before it is submitted, and one more when a command in this folder has seen its end.
+A line with what it read is added when a command has read its numbers.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
+from itertools import islice
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,6 +36,9 @@ STATE_VERSION = 1
 
 _FILE = "history.jsonl"
 _LOCK_WAIT = 10.0  # seconds; a write takes milliseconds
+
+#: At most so many runs of a job are searched for what they measured.
+_MOST_RUNS = 5
 
 #: `where` of a local job.
 LOCAL = "local"
@@ -80,6 +85,22 @@ class End:
     time: str
     billable_seconds: int | None = None
     usd: float | None = None
+
+
+@dataclass(frozen=True)
+class InputRate:
+    """What a job would have read if no worker had waited for input.
+
+    Args:
+        input_mb_s: of all hosts together.
+        input_hosts: that read.
+        input_channels: MB/s of each channel whose bytes the hosts count.
+    """
+
+    job: str
+    input_mb_s: float
+    input_hosts: int
+    input_channels: dict[str, float] | None = None
 
 
 def state_folder(beside: Path | None = None) -> Path:
@@ -185,6 +206,28 @@ def record_end(job: str, outcome: Outcome, now: datetime) -> None:
         _append(file, End(job, outcome.status, outcome.summary, code, _stamp(now), outcome.billable_seconds, usd))
 
 
+def record_input_rate(rate: InputRate) -> None:
+    """Record what a job of this folder read, unless the same is recorded. A write error is ignored, as for its end."""
+    folder = existing_state_folder()
+    if folder is None or not (folder / _FILE).exists():
+        return
+    with suppress(OSError, EnvironmentProblem), _opened(folder / _FILE) as file:
+        if find_launch(rate.job) is not None and input_rates().get(rate.job) != rate:
+            _append(file, rate)
+
+
+def input_rates() -> dict[str, InputRate]:
+    """The last recorded rate of each job that was launched from the current folder."""
+    return {one.job: one for one in _read(InputRate)}
+
+
+def runs_of(job_file: Path) -> Iterator[Launch]:
+    """The latest runs of this job file from the current folder, the last first, rehearsals included."""
+    path = job_file.absolute()
+    runs = (one for one in reversed(launches()) if Path(one.job_file).absolute() == path)
+    return islice(runs, _MOST_RUNS)
+
+
 def launches() -> list[Launch]:
     """The launches from the current folder, in order; of each job only the last one. A line that is no launch is
     skipped."""
@@ -252,7 +295,7 @@ def _opened(path: Path) -> Iterator[int]:
         os.close(file)
 
 
-def _append(file: int, entry: Launch | End) -> None:
+def _append(file: int, entry: Launch | End | InputRate) -> None:
     """Append a whole line, also after a line that a full disk or a power failure has cut off."""
     known: dict[str, Any] = {name: value for name, value in asdict(entry).items() if value is not None}
     is_cut_off = False
@@ -281,15 +324,17 @@ def _stamp(now: datetime) -> str:
     return now.astimezone(timezone.utc).isoformat(timespec="seconds")
 
 
-_Line = TypeVar("_Line", Launch, End)
+_Line = TypeVar("_Line", Launch, End, InputRate)
 
 #: The types of the fields, by their annotations.
 _TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "int": (int,),
+    "float": (float, int),
     "str | None": (str, NoneType),
     "int | None": (int, NoneType),
     "float | None": (float, int, NoneType),
+    "dict[str, float] | None": (dict, NoneType),
 }
 
 

@@ -19,6 +19,7 @@ from smdp_launch.jobfile.model.channels import Channel, S3Channel
 from smdp_launch.jobfile.model.fixes import edits_for
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.jobfile.yaml.document import Document, Location
+from smdp_launch.sizing.need import MeasuredInput
 from smdp_launch.source.commandline.arguments import CommandLine
 from smdp_launch.source.deepspeed import DeepSpeed
 from smdp_launch.source.requirements import Requirements
@@ -46,6 +47,7 @@ class Facts:
             point, or if the job runs an installed package instead of the file.
         requirements: requirements.txt at the top of the source folder.
         deepspeed: the configuration of DeepSpeed that a hyperparameter names; None without one.
+        measured: what an earlier run of the job read; None if none is known.
     """
 
     spec: JobSpec
@@ -61,6 +63,7 @@ class Facts:
     entry_kind: EntryKind | None = None
     requirements: Requirements = field(default_factory=Requirements)
     deepspeed: DeepSpeed | None = None
+    measured: MeasuredInput | None = None
 
     @cached_property
     def program(self) -> Program:

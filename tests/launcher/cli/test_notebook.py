@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from smdp_launch.checking.job import check_job
 from smdp_launch.errors import ExitCode
+from smdp_launch.notebook.html import card, rows
 from smdp_launch.source.scan import scan_source
 from smdp_launch.templates import template
 from tests.conftest import Command, write_job
@@ -61,3 +63,13 @@ def test_ignore_file_without_final_newline_keeps_its_last_line(smdp_launch: Comm
     (job_folder / "src" / ".smdpignore").write_text("data/")
     assert smdp_launch("init", "src", "--output", "src/mine.yaml", "--notebook", "--yes").returncode == ExitCode.OK
     assert (job_folder / "src" / ".smdpignore").read_text() == "data/\n/mine.ipynb\n"
+
+
+def test_rules_for_rows_outrank_those_of_jupyterlab() -> None:
+    """Its stylesheet has `.jp-RenderedHTMLCommon dl dt { float: left; ... }`: one class and two elements."""
+    style = card("a", rows([("name", "value")])).partition("<style>")[2].partition("</style>")[0]
+    rules = [one for one in style.replace("\n", "").split("}") if re.search(r"\bd[td]\b", one.partition("{")[0])]
+    assert len(rules) == 3
+    for selector in (part for one in rules for part in one.partition("{")[0].split(",")):
+        assert selector.count(".") == 2, selector
+    assert any("float:none" in one and "width:auto" in one for one in rules)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from smdp_launch.diagnosis.advice import advice
 from smdp_launch.diagnosis.blame import CAUSES
 from smdp_launch.diagnosis.report import EXIT_CODES, diagnosis_json
-from smdp_launch.diagnosis.texts import figures, sentence
+from smdp_launch.diagnosis.texts import figures, hedged, sentence
 from smdp_launch.diagnosis.verdict import Verdict, diagnose
 from smdp_launch.run_metrics.run import PHASES, RunMetrics
 from tests.support.numbers.run_events import WINDOW, Step, log_lines, metrics_of, run_events
@@ -242,3 +242,14 @@ def test_verdict_of_no_rank_is_a_verdict() -> None:
 
 def test_lines_have_every_event() -> None:
     assert len(log_lines(run_events(lambda _: waits(0.1)))) == 41
+
+
+def test_verdict_without_some_workers_is_not_sure_and_says_so() -> None:
+    events = run_events(lambda _: waits(0.1), resources=IDLE)
+    whole = diagnose(metrics_of(events))
+    assert (whole.sure, whole.silent, hedged(whole)) == ("medium", (), sentence(whole))
+    found = diagnose(metrics_of([one for one in events if one[3] not in (2, 3)]))
+    assert (found.sure, found.silent) == ("low", (2, 3))
+    assert "No timing event with a step: rank 2, 3. The verdict is of the other ranks only." in found.missing
+    assert ("sure", "low (8 intervals of each worker, 2 workers missing)") in figures(found)
+    assert hedged(found) == f"{sentence(found)} This is not sure: `smdp-launch diagnose` shows the figures."

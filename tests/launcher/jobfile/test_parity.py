@@ -30,6 +30,13 @@ VPC = {"subnets": ["subnet-01234567"], "security_groups": ["sg-89abcdef"]}
 AWS_LIBRARY = {"engine": "smdistributed", "image": None}
 MANIFEST = {"s3": "s3://bucket/train.manifest", "mode": "Pipe", "data_type": "AugmentedManifestFile"}
 AUGMENTED = MANIFEST | {"attributes": ["image-ref", "label"], "record_wrapping": "RecordIO"}
+DESCRIBED = {
+    "fsx": FILE_SYSTEM,
+    "path": "/fsx/data",
+    "deployment_type": "PERSISTENT_2",
+    "throughput_per_unit": 250,
+    "capacity_gib": 2400,
+}
 
 #: Each field with values for it and for the fields that it needs. None removes a key.
 CASES: dict[str, Job] = {
@@ -73,6 +80,19 @@ CASES: dict[str, Job] = {
         "channels": {"more": {"fsx": FILE_SYSTEM, "path": "/fsx/data", "access": "rw"}},
         "network": VPC,
     },
+    "channels.NAME.throughput_mb_s": {
+        "channels": {"more": {"fsx": FILE_SYSTEM, "path": "/fsx/data", "throughput_mb_s": 600}},
+        "network": VPC,
+    },
+    "channels.NAME.deployment_type": {
+        "channels": {"more": DESCRIBED | {"deployment_type": "PERSISTENT_1", "throughput_per_unit": 50}},
+        "network": VPC,
+    },
+    "channels.NAME.throughput_per_unit": {
+        "channels": {"more": DESCRIBED | {"throughput_per_unit": 1000}},
+        "network": VPC,
+    },
+    "channels.NAME.capacity_gib": {"channels": {"more": DESCRIBED | {"capacity_gib": 4800}}, "network": VPC},
     "output.s3": {"output": {"s3": "s3://bucket/elsewhere"}},
     "output.compression": {"output": {"compression": "none"}},
     "checkpoint.s3": {"checkpoint": {"s3": "s3://bucket/checkpoints"}},

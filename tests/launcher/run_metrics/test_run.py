@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from smdp_launch.diagnosis.verdict import diagnose
+from smdp_launch.run_metrics.openmetrics import openmetrics
 from smdp_launch.run_metrics.run import PHASES, RunMetrics
 from smdp_launch.run_metrics.series import MetricSeries, Window, WindowSeries
+from smdp_launch.run_metrics.summary import number, numbers_json, progress_text, totals, totals_text
 
 
 def timing(window: float, **fields: float) -> dict[str, float]:
@@ -83,7 +87,7 @@ def test_restarted_script_starts_a_new_rate() -> None:
     assert run.steps_per_second == 0.25
 
 
-@pytest.mark.parametrize("value", [True, "nan", None, math.inf, [], {}])
+@pytest.mark.parametrize("value", [True, "fast", None, [], {}])
 def test_values_that_are_no_finite_numbers_are_left_out(value: object) -> None:
     run = RunMetrics()
     run.add("step", {"step": value, "loss": value}, "algo-1", 0, 1.0)
@@ -98,8 +102,118 @@ def test_values_that_are_no_finite_numbers_are_left_out(value: object) -> None:
     assert run.hosts["algo-1"].last == {}
 
 
+@pytest.mark.parametrize("value", ["nan", math.nan, "inf", "-inf", -math.inf])
+def test_loss_that_is_no_finite_number_replaces_the_last_one(value: object) -> None:
+    run = RunMetrics()
+    for step, loss in ((1, 0.5), (2, value), (3, value)):
+        run.add("step", {"step": step, "loss": loss}, "algo-1", 0, float(step))
+    loss = run.metrics["loss"]
+    assert (loss.last, loss.shown()) == (None, f"{float(str(value))} since step 2")
+    assert [one.values for one in loss] == [1]
+    assert progress_text(run).startswith(f"step 3, loss {float(str(value))} since step 2")
+    assert json.loads(json.dumps(numbers_json(run), allow_nan=False))["metrics"] == {"loss": None}
+    written = "NaN" if "nan" in str(value) else "-Inf" if "-" in str(value) else "+Inf"
+    assert f'smdp_metric{{job="j",metric="loss"}} {written}\n' in openmetrics(run, "j")
+    run.add("step", {"step": 4, "loss": 0.25}, "algo-1", 0, 4.0)
+    assert loss.shown() == "0.25"
+
+
+def test_number_in_place_of_other_fields_is_left_out() -> None:
+    run = RunMetrics()
+    run.add("step", {"step": "nan", "loss": 1.0}, "algo-1", 0, 1.0)
+    run.add("timing", {"window": math.inf, "input_s": 1}, "algo-1", 0, 1.0)
+    run.add("timing", {"window": 1.0, "input_s": "nan"}, "algo-1", 0, 1.0)
+    assert (run.metrics, run.step, run.ranks[0].timing.windows[0].values) == ({}, None, {})
+
+
+def seconds_of(window: Window | None) -> float:
+    assert window is not None
+    return window.seconds
+
+
+@pytest.mark.parametrize("jump", [86_400.0, 7.0, -7.0, -86_400.0])
+def test_jump_of_the_clock_changes_no_rate(jump: float) -> None:
+    run = RunMetrics()
+    for second in range(1, 41):
+        at = 1e9 + second + (jump if second > 20 else 0.0)
+        run.add("step", {"step": second, "steps": 80}, "algo-1", 0, at)
+        if second % 5 == 0:
+            run.add("timing", timing(5.0, steps=5, samples=40, forward_s=5.0), "algo-1", 0, at)
+    whole = totals(run)
+    assert whole.steps_per_second == pytest.approx(1, rel=0.05)
+    assert whole.samples_per_second == pytest.approx(8)
+    assert run.samples_per_second == pytest.approx(8)
+    assert run.steps_per_second == pytest.approx(1, rel=0.2)  # a jump of seconds is in it for a minute
+    assert seconds_of(run.ranks[0].timing.total()) == 40
+    assert diagnose(run).step_s == pytest.approx(1)
+    assert diagnose(run).warm_up <= 40
+
+
+def test_current_rate_after_the_clock_was_set_back_is_that_of_the_last_minute() -> None:
+    run = RunMetrics()
+    for second in range(5, 605, 5):
+        samples = 40 if second <= 300 else 400
+        at = 1e9 + second - (86_400 if second > 300 else 0)
+        run.add("timing", timing(5.0, steps=5, samples=samples, forward_s=5.0), "algo-1", 0, at)
+    assert run.samples_per_second == pytest.approx(80)
+
+
+def test_pause_between_two_attempts_is_no_part_of_the_rate() -> None:
+    run = RunMetrics()
+    for begin, first in ((0.0, 1), (1000.0, 11)):
+        for index in range(1, 21):
+            at = 1e9 + begin + index
+            run.add("step", {"step": first + index - 1, "steps": 60}, "algo-1", 0, at)
+            if index % 5 == 0:
+                run.add("timing", timing(5.0, steps=5, samples=40, forward_s=5.0), "algo-1", 0, at)
+    whole = totals(run)
+    assert whole.seconds == pytest.approx(40, abs=1)
+    assert whole.steps_per_second == pytest.approx(38 / 40)
+    assert totals_text(run).startswith("30 steps, 8 samples/s")
+
+
+def test_continued_run_shows_its_own_steps() -> None:
+    run = RunMetrics()
+    for step in range(1_000_010, 1_000_110, 10):
+        run.add("step", {"step": step, "steps": 2_000_000}, "algo-1", 0, 1e9 + step)
+    assert totals_text(run) == "steps 1,000,010 to 1,000,100, 1 steps/s"
+    each_tenth = RunMetrics()
+    for step in range(10, 110, 10):
+        each_tenth.add("step", {"step": step}, "algo-1", 0, 1e9 + step)
+    assert totals_text(each_tenth) == "100 steps, 1 steps/s"
+
+
+def test_run_that_passes_its_number_of_steps_has_no_time_left() -> None:
+    run = RunMetrics()
+    for step in (1, 5, 9_007_199_254_740_991):
+        run.add("step", {"step": step, "steps": 3}, "algo-1", 0, 1e9 + step % 97)
+    assert run.seconds_left is None
+    assert "left" not in progress_text(run)
+
+
+def test_single_step_has_no_rate() -> None:
+    run = RunMetrics()
+    run.add("step", {"step": 1, "steps": 10, "loss": 2.5}, "algo-1", 0, 1e9)
+    assert (totals(run).steps_per_second, run.seconds_left) == (None, None)
+    assert totals_text(run) == "1 step"
+    assert progress_text(run) == "step 1 of 10, loss 2.5"
+
+
 def test_script_with_thousands_of_metric_names_has_64() -> None:
     run = RunMetrics()
     for step in range(1, 2000):
         run.add("step", {"step": step, f"metric_{step}": 1.0}, "algo-1", 0, float(step))
     assert len(run.metrics) == 64
+
+
+def test_negative_sums_are_left_out() -> None:
+    run = RunMetrics()
+    run.add("timing", {"window": 5.0, "steps": -4, "samples": -8, "input_s": -5.0, "other_s": 5.0}, "algo-1", 0, 10.0)
+    run.add("resources", {"window": 5.0, "cpu_s": -1.0}, "algo-1", None, 10.0)
+    assert run.ranks[0].timing.windows[0].values == {"other_s": 5.0}
+    assert run.hosts["algo-1"].resources.windows[0].values == {}
+    assert (totals_text(run), progress_text(run)) == ("", "")
+
+
+def test_enormous_number_has_an_exponent() -> None:
+    assert (number(-1e300), number(123_456_789), number(1e15)) == ("-1e+300", "123,456,789", "1e+15")

@@ -14,6 +14,7 @@ lines at its start describe the rest:
     # preflight                    also check the account, which is a local cloud
     # account LINE                 a line of that account's file
     # credentials wrong            credentials of another account
+    # measured N MB/s on N hosts   what an earlier run of the job read
     # alone                        do not add `schema: 1` before it
 
 A block of Python after the YAML is the script, ``src/train.py``.
@@ -39,6 +40,7 @@ from smdp_launch.jobs.preflight.run import preflight
 from smdp_launch.jobs.service.clients import connect_aws
 from smdp_launch.localcloud.client.variables import variables
 from smdp_launch.planning.prepare import make_plan
+from smdp_launch.sizing.need import MeasuredInput
 from tests.conftest import JOB, ROOT, write_job
 from tests.support.services.cloud import Cloud
 
@@ -116,8 +118,14 @@ def diagnostics_of(
             monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
         return account_diagnostics()
     local = LocalRequest() if "launch --local" in directives else None
-    job = check_job(Path("job.yaml"), local, settings=settings, environ=environ)
+    measured = next((_measured(one) for one in directives if one.startswith("measured ")), None)
+    job = check_job(Path("job.yaml"), local, settings=settings, environ=environ, measured=measured)
     return [*job.diagnostics, *(job.launch_problems if "launch" in directives else [])]
+
+
+def _measured(directive: str) -> MeasuredInput:
+    rate, hosts = map(float, re.findall(r"\d+", directive))
+    return MeasuredInput("earlier-run", False, rate, int(hosts))
 
 
 def use_account(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 python -m tests.support.job_files.wrong_files     # write the current diagnostics; review the difference
 
 A file whose first line is ``# launch --local`` is checked as that command checks it, any other as ``validate`` does.
+``measured.json`` beside it has what an earlier run of the job read.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from smdp_launch.checking.inputs import LocalRequest
 from smdp_launch.checking.job import check_job
 from smdp_launch.cli.render.diagnostics import diagnostics_text
 from smdp_launch.diagnostics import Diagnostic
+from smdp_launch.sizing.need import MeasuredInput
 from tests.conftest import ROOT
 
 WRONG = ROOT / "tests/launcher/golden/wrong"
@@ -30,7 +32,9 @@ def diagnostics() -> list[Diagnostic]:
     """The diagnostics of ``job.yaml`` in the current folder, with an empty environment."""
     path = Path("job.yaml")
     local = LocalRequest() if path.read_bytes().startswith(b"# launch --local\n") else None
-    return list(check_job(path, local, environ={}).diagnostics)
+    beside = path.with_name("measured.json")
+    measured = MeasuredInput(**json.loads(beside.read_text())) if beside.exists() else None
+    return list(check_job(path, local, environ={}, measured=measured).diagnostics)
 
 
 def as_text(found: list[Diagnostic]) -> str:

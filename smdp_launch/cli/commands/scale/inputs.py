@@ -66,8 +66,8 @@ def measured_run(job_file: Path, given: Flags, name: str | None) -> Measured | N
     """
     from smdp_launch.cli.render.terminal.retries import print_retry
     from smdp_launch.errors import Interrupted, Refused, SmdpError
-    from smdp_launch.jobs.records.history import resolve_name
-    from smdp_launch.jobs.step_events import run_events, runs_of
+    from smdp_launch.jobs.records.history import resolve_name, runs_of
+    from smdp_launch.jobs.step_events import run_events
     from smdp_launch.scaling.measured import measured
 
     if name is not None:

@@ -138,8 +138,10 @@ def _measured(job: str | None, region: str | None) -> tuple[float, int, str, str
     from smdp_launch.api import attach
     from smdp_launch.cli.render.terminal.retries import print_retry
     from smdp_launch.errors import Refused
-    from smdp_launch.jobs.step_events import runs_of
+    from smdp_launch.jobs.measured_input import FEW_WINDOWS
+    from smdp_launch.jobs.records.history import LOCAL, runs_of
     from smdp_launch.sizing.need import measured_mb_s
+    from smdp_launch.units import count
 
     if job is not None and Path(job).is_file():
         latest = next(runs_of(Path(job)), None)
@@ -154,4 +156,7 @@ def _measured(job: str | None, region: str | None) -> tuple[float, int, str, str
         reason = verdict.missing[0] if verdict.missing else "Its loader reported no bytes."
         raise Refused(f"{attached.name} does not show what it reads: {reason} Give --bytes-per-second instead")
     hosts = len({one.host for one in verdict.workers})
-    return rate, hosts, f"measured in {attached.name}", attached.region
+    where = ", a local run at the speed of CPUs" if attached.where == LOCAL else ""
+    few = f", in only {count(verdict.windows, 'interval')} of a worker" if verdict.windows < FEW_WINDOWS else ""
+    lost = f", without {count(len(verdict.silent), 'worker')} that sent no times" if verdict.silent else ""
+    return rate, hosts, f"measured in {attached.name}{where}{few}{lost}", attached.region

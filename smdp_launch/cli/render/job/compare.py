@@ -11,10 +11,11 @@ from rich.text import Text
 from smdp_launch.cli.render.job.verdict import verdict_text
 from smdp_launch.cli.render.terminal.console import Console
 from smdp_launch.cli.render.terminal.table import Column, print_table
+from smdp_launch.diagnosis.time_shares import steady_shares
 from smdp_launch.jobs.records.history import LOCAL
 from smdp_launch.jobs.run import Run
 from smdp_launch.plain_text import without_controls
-from smdp_launch.run_metrics.summary import GROUPS, main_metric, number, numbers_json, time_shares, totals
+from smdp_launch.run_metrics.summary import GROUPS, main_metric, number, numbers_json, totals
 from smdp_launch.secret_forms import masked, without_forms
 from smdp_launch.units import duration
 
@@ -61,7 +62,7 @@ def _number_rows(first: Run, second: Run) -> Iterator[Row]:
     names = dict.fromkeys([*([loss] if loss else []), *first.metrics.metrics, *second.metrics.metrics])
     for name in names:
         pair = (_last(first, name), _last(second, name))
-        yield without_controls(name)[:_LONGEST], _number(pair[0]), _number(pair[1]), _ratio(*pair)
+        yield without_controls(name)[:_LONGEST], _metric(first, name), _metric(second, name), _ratio(*pair)
     of_first, of_second = totals(first.metrics), totals(second.metrics)
     rates = {
         "steps/s": (of_first.steps_per_second, of_second.steps_per_second),
@@ -69,7 +70,7 @@ def _number_rows(first: Run, second: Run) -> Iterator[Row]:
     }
     for name, (one, other) in rates.items():
         yield name, _number(one), _number(other), _ratio(one, other)
-    shares = time_shares(first.metrics), time_shares(second.metrics)
+    shares = steady_shares(first.metrics), steady_shares(second.metrics)
     for group in GROUPS:
         values = [one.get(group) for one in shares]
         if any(value is not None and value >= 0.005 for value in values):
@@ -144,6 +145,13 @@ def _training(run: Run) -> str:
 
 def _last(run: Run, name: str) -> float | None:
     return run.metrics.metrics[name].last if name in run.metrics.metrics else None
+
+
+def _metric(run: Run, name: str) -> str:
+    """The last value; ``nan since step 50`` if that is no finite number."""
+    series = run.metrics.metrics.get(name)
+    odd = series is not None and series.not_finite is not None
+    return (series.shown() or "-") if series is not None and odd else _number(_last(run, name))
 
 
 def _count(value: int | None) -> str:

@@ -72,8 +72,8 @@ class ShownRun:
 
     def _metric(self) -> str:
         name = main_metric(self.metrics)
-        last = self.metrics.metrics[name].last if name is not None else None
-        return f"{without_controls(name)[:_LONGEST_NAME]} {last:.4g}" if name is not None and last is not None else ""
+        last = self.metrics.metrics[name].shown() if name is not None else None
+        return f"{without_controls(name)[:_LONGEST_NAME]} {last}" if name is not None and last is not None else ""
 
     def _sparks(self, encoding: str) -> str:
         name = main_metric(self.metrics)

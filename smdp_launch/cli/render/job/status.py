@@ -13,6 +13,7 @@ from smdp_launch.cli.render.job.verdict import verdict_text
 from smdp_launch.cli.render.next_step import command_for_job, next_for_job, print_next
 from smdp_launch.cli.render.terminal.console import Console
 from smdp_launch.cli.render.terminal.rows import print_rows
+from smdp_launch.diagnosis.time_shares import time_text
 from smdp_launch.errors import SmdpError
 from smdp_launch.jobs.checkpoints.listing import Checkpoints
 from smdp_launch.jobs.job import Job
@@ -20,7 +21,7 @@ from smdp_launch.jobs.records.history import LOCAL
 from smdp_launch.jobs.records.outcome import ENDED, Outcome
 from smdp_launch.jobs.status.description import Description
 from smdp_launch.run_metrics.run import RunMetrics
-from smdp_launch.run_metrics.summary import numbers_json, progress_text, shares_text, time_shares, totals_text
+from smdp_launch.run_metrics.summary import numbers_json, progress_text, totals_text
 from smdp_launch.units import count, duration, size, titled
 
 #: Versions of ``status --json`` and ``stop --json``; raised when a field changes its meaning or is removed.
@@ -92,14 +93,14 @@ def number_rows(metrics: RunMetrics, *, metrics_too: bool = False) -> Iterator[t
     Args:
         metrics_too: the last value of each metric too.
     """
-    speed, shares, verdict = totals_text(metrics), time_shares(metrics), verdict_text(metrics)
+    speed, shares, verdict = totals_text(metrics), time_text(metrics), verdict_text(metrics)
     if speed:
         yield "speed", speed
     if metrics_too and metrics.metrics:
-        last = [f"{name} {one.last:.4g}" for name, one in metrics.metrics.items() if one.last is not None]
+        last = [f"{name} {value}" for name, one in metrics.metrics.items() if (value := one.shown()) is not None]
         yield "metrics", ", ".join(last[:_MOST_METRICS])
     if shares:
-        yield "time", shares_text(shares)
+        yield "time", shares
     if verdict:
         yield "verdict", verdict
 

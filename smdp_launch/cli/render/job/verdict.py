@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from smdp_launch.diagnosis.advice import advice
-from smdp_launch.diagnosis.texts import figures, sentence
+from smdp_launch.diagnosis.texts import figures, hedged, sentence
 from smdp_launch.diagnosis.verdict import UNKNOWN, diagnose
 from smdp_launch.run_metrics.run import RunMetrics
 from smdp_launch.units import titled
@@ -12,7 +12,7 @@ from smdp_launch.units import titled
 def verdict_text(metrics: RunMetrics) -> str:
     """The verdict's sentence; empty if nothing but computing takes the time, or there is not enough data."""
     verdict = diagnose(metrics)
-    return "" if verdict.cause in (UNKNOWN, "computing") else sentence(verdict)
+    return "" if verdict.cause in (UNKNOWN, "computing") else hedged(verdict)
 
 
 def verdict_rows(metrics: RunMetrics) -> list[tuple[str, str]]:

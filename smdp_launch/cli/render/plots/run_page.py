@@ -21,11 +21,12 @@ from smdp_launch.cli.render.plots.run_figures import (
     timeline_figures,
 )
 from smdp_launch.cli.render.plots.svg import BASE_STYLE
+from smdp_launch.diagnosis.time_shares import time_text
 from smdp_launch.jobs.records.history import LOCAL
 from smdp_launch.jobs.run import Run
 from smdp_launch.notebook.html import rows, text
 from smdp_launch.run_metrics.run import Moment
-from smdp_launch.run_metrics.summary import about, main_metric, progress_text, shares_text, time_shares, totals_text
+from smdp_launch.run_metrics.summary import about, main_metric, progress_text, totals_text
 from smdp_launch.units import count, duration, titled
 
 Row = tuple[str, str]
@@ -107,11 +108,10 @@ def _summary(run: Run) -> Iterator[Row]:
         yield "steps", f"{metrics.step:,}" + (f" of {metrics.steps:,}" if metrics.steps is not None else "")
     name = main_metric(metrics)
     for metric in sorted(metrics.metrics, key=lambda one: one != name):
-        last = metrics.metrics[metric].last
-        yield metric, f"{last:.6g}" if last is not None else "unknown"
-    shares = time_shares(metrics)
+        yield metric, metrics.metrics[metric].shown(6) or "unknown"
+    shares = time_text(metrics)
     if shares:
-        yield "time", shares_text(shares)
+        yield "time", shares
 
 
 def _cost(run: Run) -> Iterator[Row]:
