@@ -12,7 +12,7 @@ model = injected.model(torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReL
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 inputs = torch.randn(640, 32)
 samples = TensorDataset(inputs, inputs[:, :10].argmax(1))
-data = DataLoader(injected.training_data(samples, 16), batch_size=16)
+data = DataLoader(injected.training_data(samples, 16), batch_size=16, num_workers=injected.LOADER_WORKERS)
 held_out = DataLoader(samples, batch_size=64)
 model, optimizer, data, held_out = accelerator.prepare(model, optimizer, data, held_out)
 for _epoch in range(2):

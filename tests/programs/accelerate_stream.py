@@ -23,7 +23,8 @@ set_seed(1)
 accelerator = Accelerator()
 model = injected.model(torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10)))
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-model, optimizer, data = accelerator.prepare(model, optimizer, DataLoader(Stream(), batch_size=16))
+data = DataLoader(Stream(), batch_size=16, num_workers=injected.LOADER_WORKERS)
+model, optimizer, data = accelerator.prepare(model, optimizer, data)
 for _epoch in range(2):
     for batch, labels in data:
         loss = torch.nn.functional.cross_entropy(model(batch), labels)

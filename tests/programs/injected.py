@@ -5,6 +5,8 @@ import time
 
 CAUSE = os.environ.get("INJECT")
 SECONDS = 0.4  # of each step; everything else in a step takes a few milliseconds
+#: A loader without workers has two causes: its storage, and that nothing hides its waits.
+LOADER_WORKERS = 1 if CAUSE == "source" else 0
 
 
 class SlowStorage:

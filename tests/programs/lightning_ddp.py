@@ -50,7 +50,11 @@ trainer = lightning.Trainer(
     enable_progress_bar=False,
     enable_model_summary=False,
 )
-trainer.fit(Classifier(), DataLoader(injected.training_data(data, 16), batch_size=16), DataLoader(data, batch_size=64))
+trainer.fit(
+    Classifier(),
+    DataLoader(injected.training_data(data, 16), batch_size=16, num_workers=injected.LOADER_WORKERS),
+    DataLoader(data, batch_size=64),
+)
 if trainer.is_global_zero:
     print(f"loss {trainer.callback_metrics['val_loss'].item():.9f}")
     print(f"backend {torch.distributed.get_backend()}")

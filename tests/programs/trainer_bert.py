@@ -54,6 +54,7 @@ trainer = transformers.Trainer(
         report_to=[],
         disable_tqdm=True,
         dataloader_pin_memory=False,
+        dataloader_num_workers=injected.LOADER_WORKERS,
     ),
     train_dataset=injected.training_data(RandomSentences(320), 8),
     eval_dataset=RandomSentences(32),
