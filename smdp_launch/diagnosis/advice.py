@@ -38,6 +38,8 @@ def _input(verdict: Verdict, cause: str, load: Loading) -> Iterator[str]:
         return
     if load.workers == 0:
         yield f"set num_workers={_number(load)} in the DataLoader, so that reads overlap with computing"
+    elif load.workers is None and load.batch_s is not None:
+        yield "read the data in a DataLoader with num_workers=2 or more, so that reads overlap with computing"
     elif load.workers is not None and load.needed is not None and load.needed > load.workers:
         yield (
             f"try num_workers={_number(load)} and prefetch_factor=4 in the DataLoader: blocked workers use no core, "

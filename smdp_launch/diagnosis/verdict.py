@@ -174,11 +174,16 @@ def _gain(share: float) -> float:
 
 
 def _input_cause(ranks: Sequence[RankPeriod], loads: Mapping[int, Loading]) -> str:
-    """The cause with most seconds of input wait over the ranks."""
+    """The cause with most seconds of input wait over the ranks that load."""
     waits = dict.fromkeys(INPUT, 0.0)
-    for one in ranks:
+    for one in _loading_ranks(ranks, loads):
         waits[loads[one.rank].cause] += one.per_step("input") + 1e-12
     return max(INPUT, key=lambda cause: waits[cause])
+
+
+def _loading_ranks(ranks: Sequence[RankPeriod], loads: Mapping[int, Loading]) -> list[RankPeriod]:
+    """Those whose loader was measured; all if there is none. One rank may load for all, and sends them their part."""
+    return [one for one in ranks if loads[one.rank].batch_s is not None] or list(ranks)
 
 
 def _typical(ranks: Sequence[RankPeriod], loads: Mapping[int, Loading], slow: Slowest | None) -> int:
@@ -186,7 +191,7 @@ def _typical(ranks: Sequence[RankPeriod], loads: Mapping[int, Loading], slow: Sl
     if slow is not None:
         return slow.ranks[0]
     cause = _input_cause(ranks, loads)
-    of_cause = [one for one in ranks if loads[one.rank].cause == cause]
+    of_cause = [one for one in _loading_ranks(ranks, loads) if loads[one.rank].cause == cause]
     return max(of_cause, key=lambda one: (one.per_step("input"), -one.rank)).rank
 
 

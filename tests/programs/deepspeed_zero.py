@@ -3,6 +3,7 @@
 import sys
 
 import deepspeed
+import injected
 import torch
 
 BACKEND, STAGE = sys.argv[1], int(sys.argv[2])
@@ -12,7 +13,7 @@ if BACKEND == "smddp":
 deepspeed.init_distributed(dist_backend=BACKEND, auto_mpi_discovery=False)
 rank = torch.distributed.get_rank()
 torch.manual_seed(1)
-model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+model = injected.model(torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10)))
 engine, _optimizer, _loader, _scheduler = deepspeed.initialize(
     model=model,
     optimizer=torch.optim.AdamW(model.parameters(), lr=0.01),

@@ -3,6 +3,7 @@
 import os
 import sys
 
+import injected
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -23,6 +24,7 @@ policy = MixedPrecisionPolicy(param_dtype=TYPE, reduce_dtype=torch.float32)
 for layer in model.layers:
     fully_shard(layer, mesh=mesh, mp_policy=policy)
 fully_shard(model, mesh=mesh, mp_policy=policy)
+injected.model(model)
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 generator = torch.Generator().manual_seed(100 + rank)
 for _step in range(20):

@@ -3,6 +3,7 @@
 import os
 import sys
 
+import injected
 import lightning
 import torch
 from lightning.pytorch.strategies import DDPStrategy
@@ -16,7 +17,8 @@ if BACKEND == "smddp":
 class Classifier(lightning.LightningModule):
     def __init__(self):
         super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+        layers = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+        self.layers = injected.model(layers)
 
     def training_step(self, batch, batch_index):
         inputs, labels = batch
@@ -48,7 +50,11 @@ trainer = lightning.Trainer(
     enable_progress_bar=False,
     enable_model_summary=False,
 )
-trainer.fit(Classifier(), DataLoader(data, batch_size=16), DataLoader(data, batch_size=64))
+trainer.fit(
+    Classifier(),
+    DataLoader(injected.training_data(data, 16), batch_size=16, num_workers=injected.LOADER_WORKERS),
+    DataLoader(data, batch_size=64),
+)
 if trainer.is_global_zero:
     print(f"loss {trainer.callback_metrics['val_loss'].item():.9f}")
     print(f"backend {torch.distributed.get_backend()}")

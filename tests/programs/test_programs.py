@@ -81,6 +81,7 @@ def _train(folder: Path, script: str, backend: str, arguments: list[str], extra:
 PROGRAMS = {
     "lightning": ("lightning_ddp.py", ["{backend}"], {}),
     "accelerate": ("accelerate_loop.py", [], AS_ACCELERATE),
+    "accelerate-stream": ("accelerate_stream.py", [], AS_ACCELERATE),
     "trainer": ("without_gpu.py trainer_bert.py", ["{folder}"], AS_THE_TOOLKIT),
     "deepspeed-zero-1": ("deepspeed_zero.py", ["{backend}", "1"], {}),
     "deepspeed-zero-2": ("deepspeed_zero.py", ["{backend}", "2"], {}),

@@ -3,6 +3,7 @@
 import os
 import sys
 
+import injected
 import torch
 import transformers
 from torch.utils.data import Dataset
@@ -41,7 +42,7 @@ config = transformers.BertConfig(
     attention_probs_dropout_prob=0,
 )
 trainer = transformers.Trainer(
-    model=transformers.BertForSequenceClassification(config),
+    model=injected.model(transformers.BertForSequenceClassification(config)),
     args=transformers.TrainingArguments(
         output_dir=sys.argv[1],
         per_device_train_batch_size=8,
@@ -53,8 +54,9 @@ trainer = transformers.Trainer(
         report_to=[],
         disable_tqdm=True,
         dataloader_pin_memory=False,
+        dataloader_num_workers=injected.LOADER_WORKERS,
     ),
-    train_dataset=RandomSentences(320),
+    train_dataset=injected.training_data(RandomSentences(320), 8),
     eval_dataset=RandomSentences(32),
     callbacks=[PrintLoss()],
 )

@@ -70,6 +70,17 @@ GOLDEN: dict[str, tuple[str, Callable[[int], Step], dict[str, Any] | None]] = {
         lambda _: {**waits(0.02), **ON_CPU, "load_s": 0.03, "load_cpu_s": 0.029, "load_workers": 8},
         IDLE,
     ),
+    "rank 0 reads from slow storage for all ranks": (
+        "source",
+        lambda rank: {**waits(0.3), "load_workers": 0, **({**BLOCKED, "load_s": 0.3} if rank == 0 else {})},
+        IDLE,
+    ),
+    "rank 0 decodes for all ranks": (
+        "decoding",
+        lambda rank: {**waits(0.08), "load_workers": 2, **(ON_CPU if rank == 0 else {})},
+        BUSY,
+    ),
+    "the training thread reads from slow storage": ("source", lambda _: {**waits(0.08), **BLOCKED}, IDLE),
     "all compute": ("computing", lambda _: {**waits(0.001)}, IDLE),
     "all wait for the network": ("exchanges", lambda _: {**waits(0.001), "exchange": 0.08}, IDLE),
     "one rank computes longer": ("slow_worker", slow({2}, "forward"), IDLE),
@@ -90,6 +101,11 @@ def test_known_cause_is_named(case: str) -> None:
     assert verdict.sure == "high"
     assert advice(verdict) or cause == "computing"
     assert sentence(verdict)
+
+
+def test_script_that_reads_without_a_loader_is_advised_to_use_one() -> None:
+    verdict = diagnose(metrics_of(run_events(lambda _: {**waits(0.08), **BLOCKED}, resources=IDLE)))
+    assert advice(verdict)[0].startswith("read the data in a DataLoader")
 
 
 def test_slow_rank_is_named_with_its_host_and_phase() -> None:

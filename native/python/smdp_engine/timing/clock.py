@@ -31,13 +31,15 @@ _READS, _PAUSE_S = 100, 0.0001  # attempts to read while the training thread cha
 
 class Snapshot(NamedTuple):
     """Totals since the start of the clock. ``phases``: nanoseconds, in the order of PHASES; they sum to the age of the
-    clock. ``steps``: the number of steps of each optimizer."""
+    clock. ``steps``: the number of steps of each optimizer. ``moves``: nanoseconds in the first phase that belong to
+    the second."""
 
     phases: Tuple[int, ...]
     batches: int
     samples: int
     checkpoints: int
     steps: Dict[int, int]
+    moves: Dict[Tuple[int, int], int]
 
 
 class Clock:
@@ -52,6 +54,9 @@ class Clock:
         self._delivered_samples = 0
         self._steps: Dict[int, int] = {}
         self._has_trained = False
+        self._moves: Dict[Tuple[int, int], int] = {}
+        #: The number of backward passes.
+        self.passes = 0
         self._totals = [0] * len(PHASES)
         self._stack: List[int] = [OTHER]
         self._state = (OTHER, _now(), 0)  # phase, its beginning, its total before
@@ -69,11 +74,6 @@ class Clock:
     @property
     def is_own_thread(self) -> bool:
         return _thread() == self.owner
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether the calling thread is the training thread and is in no call and no phase."""
-        return self._state[0] == OTHER and len(self._stack) == 1 and _thread() == self.owner
 
     @property
     def is_used(self) -> bool:
@@ -146,12 +146,31 @@ class Clock:
     def use_samples(self) -> None:
         """A backward pass trains on the samples of the delivered batches."""
         self._has_trained = True
+        self.passes += 1
         self._samples += self._delivered_samples
         self._delivered_samples = 0
 
-    def drop_samples(self) -> None:
-        """The delivered batches that no backward pass has used were for evaluation."""
-        self._delivered_samples = 0
+    def wait_with(self, samples: int) -> None:
+        """So many more samples of delivered batches wait for a backward pass."""
+        self._delivered_samples += samples
+
+    @property
+    def has_waiting_samples(self) -> bool:
+        return self._delivered_samples > 0
+
+    def drop_samples(self, samples: Optional[int] = None) -> None:
+        """So many samples of the delivered batches, or all, were for evaluation."""
+        self._delivered_samples = max(0, self._delivered_samples - samples) if samples is not None else 0
+
+    def move(self, source: int, target: int, nanoseconds: int) -> None:
+        """Count this time, which the training thread has spent in the phase ``source``, in ``target`` instead."""
+        if nanoseconds > 0:
+            self._moves[source, target] = self._moves.get((source, target), 0) + nanoseconds
+
+    def total(self, phase: int) -> int:
+        """In the training thread: nanoseconds in this phase until now."""
+        now_in, since, before = self._state
+        return before + _now() - since if now_in == phase else self._totals[phase]
 
     def count_step(self, optimizer: int) -> None:
         """Count a step of the optimizer with this identity."""
@@ -172,7 +191,8 @@ class Clock:
             time.sleep(_PAUSE_S)
         phase, since, before = state
         totals[phase] = before + now - since
-        return Snapshot(tuple(totals), self.batches, self._samples, self.checkpoints, dict(self._steps))
+        counts = self.batches, self._samples, self.checkpoints
+        return Snapshot(tuple(totals), *counts, dict(self._steps), dict(self._moves))
 
     def _switch(self, phase: int) -> None:
         self._is_changing = True
@@ -184,12 +204,14 @@ class Clock:
         self._is_changing = False
 
 
-def measured(clock: Clock, phase: int, function: _Function) -> Any:
-    """The function, with its calls in this phase; a call within one of the same phase is part of that one."""
+def measured(clock: Clock, phase: int, function: _Function, *others: int) -> Any:
+    """The function, with its calls in this phase; a call within one of the same phase, or of the others, is part of
+    that one."""
+    phases = (phase, *others)
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if clock.phase == phase:
+        if clock.phase in phases:
             return function(*args, **kwargs)
         mark = clock.enter(phase)
         try:

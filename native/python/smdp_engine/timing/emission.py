@@ -6,7 +6,7 @@ import math
 import os
 import threading
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, TypeVar
 
 from .. import tracking
 from ..phases import PHASES
@@ -22,6 +22,8 @@ _SHORTEST_S, _LONGEST_S = 0.05, 86400.0
 _LONGEST_LINE = 4096  # PIPE_BUF: a longer line could mix with the engine's
 _WRITE_TIMEOUT_S = 1.0
 _UNIT_NS = 10_000  # times are written in steps of 0.01 ms
+
+_Key = TypeVar("_Key")
 
 #: Returns more fields of the event, for the window that ends now. Called in the emitting thread.
 Source = Callable[[], Dict[str, Any]]
@@ -136,7 +138,7 @@ class _Totals:
 
     def _move_more(self, before: "_Totals") -> None:
         """Move no more than the window has, so that no time is negative: the rest is moved in later windows."""
-        for (source, target), amount in self.correction.moves.items():
+        for (source, target), amount in _sum(self.correction.moves, self._clock.moves).items():
             moved = self._moved.get((source, target), 0)
             more = min(amount - moved, self._phases[source] - before._phases[source])
             if more > 0:
@@ -170,7 +172,7 @@ class _Totals:
         return fields
 
 
-def _sum(some: Dict[int, int], others: Dict[int, int]) -> Dict[int, int]:
+def _sum(some: Dict[_Key, int], others: Dict[_Key, int]) -> Dict[_Key, int]:
     return {key: some.get(key, 0) + others.get(key, 0) for key in some.keys() | others.keys()}
 
 

@@ -9,6 +9,7 @@ Forked workers inherit the pipe. Spawned ones open it by its name in SMDP_TIMING
 """
 
 import contextlib
+import multiprocessing
 import multiprocessing.util
 import os
 import struct
@@ -57,11 +58,12 @@ class Start(NamedTuple):
 
 
 class Counters:
-    """What the system counts for this thread and process. A number that it does not count is 0."""
+    """What the system counts for this thread, and for this process or what else ``io`` names. A number that it does
+    not count is 0."""
 
-    def __init__(self) -> None:
+    def __init__(self, io: Optional[str] = "/proc/self/io") -> None:
         self._schedule = _open("/proc/thread-self/schedstat")
-        self._io = _open("/proc/self/io")
+        self._io = _open(io) if io is not None else -1
         self._own_bytes = 0  # that this object has read
         self.has_queued = self._schedule >= 0 and self.queued() >= 0
         self.has_bytes = self._io >= 0 and self.bytes() >= 0
@@ -129,6 +131,10 @@ class Loading:
         """End the fetch, which has loaded so many batches."""
         self._work = self._work.plus(self._counters().since(start, batches))
 
+    def add(self, work: Work) -> None:
+        """Add work that this process did without a fetch."""
+        self._work = self._work.plus(work)
+
     def read(self) -> Dict[str, int]:
         """The totals, as the event's fields name them, times in nanoseconds; without what the system does not count."""
         # A script may close all files, and another one may have the number of the pipe then.
@@ -162,13 +168,25 @@ class Sender:
 
     def __init__(self, fd: int, device: int, inode: int) -> None:
         self._pipe = fd, device, inode
+        self._is_child_of_rank: Optional[bool] = None
         self._counters: Optional[Counters] = None
+        self._process: Optional[Counters] = None
+        self._bytes = 0  # that the process had read when it last sent
         self._unsent = Work()
         self._sent_at = 0
 
+    @property
+    def is_child_of_rank(self) -> bool:
+        """Whether the rank has started this process; else another process of the script has, such as an evaluation."""
+        if self._is_child_of_rank is None:  # multiprocessing knows it after the import of torch
+            self._is_child_of_rank = _parent() == rank_of_this_process()
+        return self._is_child_of_rank
+
     def begin(self) -> Start:
         if self._counters is None:
-            self._counters = Counters()
+            # The process does nothing but load, so what it reads is counted as often as it is sent.
+            self._counters, self._process = Counters(io=None), Counters()
+            self._bytes = self._process.bytes()
             # Not `atexit`: multiprocessing ends its processes without it.
             multiprocessing.util.Finalize(None, self._send, exitpriority=0)
         return self._counters.start()
@@ -181,6 +199,10 @@ class Sender:
 
     def _send(self) -> None:
         self._sent_at = _now()
+        if self._process is not None and self._process.has_bytes:
+            count = self._process.bytes()
+            self._unsent = self._unsent._replace(bytes=self._unsent.bytes + max(0, count - self._bytes))
+            self._bytes = count
         if not is_pipe(*self._pipe):
             return
         with contextlib.suppress(OSError):  # EAGAIN: the pipe is full; EPIPE: the rank has exited
@@ -208,6 +230,12 @@ def sender_to_rank() -> Optional[Sender]:
         return Sender(own, device, inode)
     os.close(own)
     return None
+
+
+def _parent() -> Optional[int]:
+    """The process that has started this one with multiprocessing, also through a fork server; else the parent."""
+    parent = multiprocessing.parent_process()
+    return parent.pid if parent is not None else os.getppid()
 
 
 def _open(path: str) -> int:

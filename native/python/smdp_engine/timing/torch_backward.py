@@ -11,13 +11,14 @@ import importlib
 import sys
 from typing import Any, Callable
 
-from .clock import BACKWARD, EXCHANGE, OTHER, Clock
+from .clock import BACKWARD, EXCHANGE, FORWARD, OPTIMIZER, OTHER, Clock
 
 torch: Any = importlib.import_module("torch")
 
 
-def install(clock: Clock, prepare: Callable[[Any], Any]) -> None:
-    """``prepare`` is applied to the function that replaces torch.autograd.backward."""
+def install(clock: Clock, begin: Callable[[], None], end: Callable[[], None], prepare: Callable[[Any], Any]) -> None:
+    """``begin`` and ``end`` are called before and after each backward pass of the training thread, and ``prepare`` is
+    applied to the function that replaces torch.autograd.backward."""
     run = torch.autograd.backward
     queue_callback = torch.autograd.Variable._execution_engine.queue_callback
     dist = torch.distributed
@@ -43,7 +44,7 @@ def install(clock: Clock, prepare: Callable[[Any], Any]) -> None:
         if not clock.is_own_thread or clock.is_within(BACKWARD) or clock.is_within(EXCHANGE):
             run(tensors, *args, **kwargs)  # of another thread, or nested: a checkpoint recomputes its part
             return
-        clock.use_samples()
+        begin()
         mark = clock.enter(BACKWARD)
         handle = None
         try:
@@ -51,8 +52,10 @@ def install(clock: Clock, prepare: Callable[[Any], Any]) -> None:
             run(tensors, *args, **kwargs)
         finally:
             clock.leave(mark, OTHER)
+            clock.turn(FORWARD, OPTIMIZER)  # in the closure of an optimizer's step
             if handle is not None:
                 handle.remove()
+            end()
 
     torch.autograd.backward = prepare(backward)
 

@@ -2,33 +2,30 @@
 
 | phase | hook |
 |---|---|
-| input | iter() and next() of a DataLoader; the base phase after a batch is forward, or evaluation without gradients |
+| input | iter() and next() of a DataLoader; the base phase after a batch is forward or evaluation (torch_loaders.py) |
+| forward | without a DataLoader: from the call of a DistributedDataParallel; in the closure of an optimizer's step |
 | backward | torch.autograd.backward, which Tensor.backward calls; the base phase after it is other |
-| forward | without a DataLoader: from the call of a DistributedDataParallel |
 | copy | Tensor.to and Tensor.cuda (torch_copies.py) |
 | exchange | the wait of a collective operation, and the end of a backward pass (torch_backward.py) |
 | optimizer | the step of any torch.optim.Optimizer |
-| checkpoint, logging | torch.save, torch.distributed.checkpoint; common_hooks.py |
+| checkpoint, logging | torch.save, torch.distributed.checkpoint; common_hooks.py; libraries.py |
 
 The functions that replace torch's own have the same arguments, results and exceptions, and keep no reference to them.
 """
 
 import functools
 import importlib
-import os
 from types import ModuleType
-from typing import Any, Dict, List, Union
+from typing import Any, Dict, List, Optional, Tuple
 
-from . import common_hooks, emission, torch_backward, torch_copies
+from . import common_hooks, emission, libraries, torch_backward, torch_copies, torch_loaders
 from .after_import import after_import
-from .clock import EVALUATION, EXCHANGE, FORWARD, INPUT, OPTIMIZER, OTHER, Clock, measured, measured_saves
+from .clock import EXCHANGE, FORWARD, INPUT, OPTIMIZER, OTHER, Clock, measured, measured_saves
 from .common_hooks import replace
 from .loading import Counters, Loading, Sender, sender_to_rank
 
 torch: Any = importlib.import_module("torch")
 
-_DEEPEST = 3  # levels of a batch in which a tensor is searched
-_WIDEST = 4  # items of each level
 _COLLECTIVES = (
     *("allreduce", "allreduce_coalesced", "reduce", "broadcast", "barrier", "monitored_barrier"),
     *("allgather", "_allgather_base", "allgather_coalesced", "allgather_into_tensor_coalesced", "gather", "scatter"),
@@ -50,7 +47,7 @@ def install() -> None:
     if own is None:
         sender = sender_to_rank() if emission.timing_period() else None
         if sender is not None:
-            _measure_fetches(sender)
+            torch_loaders.measure_fetches(sender)
         return
     clock = own.clock
     for class_ in (Clock, Loading, Sender, Counters):
@@ -58,13 +55,13 @@ def install() -> None:
             if callable(member) and hasattr(member, "__code__"):
                 not_compiled(member)
     common_hooks.install(clock, not_compiled)
-    _measure_fetches(own.loading)
-    _measure_loaders(clock, own.loading)
-    _measure_models(clock)
-    torch_backward.install(clock, not_compiled)
+    libraries.install(clock, not_compiled)
+    loaders = torch_loaders.Loaders(clock, own.loading)
+    torch_loaders.install(loaders, own.loading, not_compiled)
+    torch_backward.install(clock, loaders.train, loaders.enter_loop, not_compiled)
     torch_copies.install(clock, not_compiled)
     _measure_exchanges(clock)
-    _measure_optimizers(clock)
+    _measure_optimizers(clock, loaders)
     _measure_saves(clock)
     _skip_in_compiler()
     own.add_source(_gpu_memory)
@@ -91,112 +88,6 @@ def _skip_in_compiler() -> None:
     after_import({"torch._dynamo.eval_frame": skip})
 
 
-# --- The loader ---
-
-
-def _measure_loaders(clock: Clock, loading: Loading) -> None:
-    loader = importlib.import_module("torch.utils.data.dataloader")
-    iterator: Any = loader._BaseDataLoaderIter
-    following = iterator.__next__
-    grad_enabled = torch.is_grad_enabled
-
-    @functools.wraps(following)
-    def __next__(self: Any) -> Any:  # noqa: N807
-        is_training = grad_enabled()
-        base = OTHER  # at the end of the data, and after an exception
-        clock.end_calls(OPTIMIZER)
-        mark = clock.enter(INPUT)
-        try:
-            batch = following(self)
-            base = FORWARD if is_training else EVALUATION
-            clock.deliver(samples_of(batch) if is_training else 0)
-            if is_training:
-                loading.workers = self._num_workers
-            return batch
-        finally:
-            clock.leave(mark, base)
-            if base == OTHER:
-                clock.drop_samples()
-
-    iterator.__next__ = not_compiled(__next__)
-    replace(loader.DataLoader, "__iter__", lambda function: not_compiled(measured(clock, INPUT, function)))
-
-
-def samples_of(batch: Any, depth: int = _DEEPEST) -> int:
-    """The length of the first tensor in the batch, which may be a tuple, list or mapping; 0 if there is none."""
-    if isinstance(batch, torch.Tensor):
-        return int(batch.shape[0]) if batch.dim() else 0
-    if depth == 0:
-        return 0
-    items: Any = ()
-    if isinstance(batch, (tuple, list)):
-        items = batch[:_WIDEST]
-    elif hasattr(batch, "values") and hasattr(batch, "keys"):  # a mapping, or the batch of a tokenizer
-        items = [value for value, _ in zip(batch.values(), range(_WIDEST))]
-    return next(filter(None, (samples_of(item, depth - 1) for item in items)), 0)
-
-
-def _measure_fetches(meter: Union[Loading, Sender]) -> None:
-    fetchers = importlib.import_module("torch.utils.data._utils.fetch")
-    worker_info = importlib.import_module("torch.utils.data").get_worker_info
-    here: Any = meter
-
-    def in_child() -> None:
-        nonlocal here
-        here = here.in_child() if isinstance(here, Loading) else here
-
-    os.register_at_fork(after_in_child=in_child)
-
-    def measure(function: Any) -> Any:
-        @functools.wraps(function)
-        def fetch(self: Any, possibly_batched_index: Any) -> Any:
-            # Only the rank and the workers of its loaders count: the script may start other processes that load data.
-            if isinstance(here, Sender) and worker_info() is None:
-                return function(self, possibly_batched_index)
-            start = here.begin()
-            batches = 0
-            try:
-                batch = function(self, possibly_batched_index)
-                batches = 1
-                return batch
-            finally:
-                here.end(start, batches)
-
-        return fetch
-
-    for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
-        replace(getattr(fetchers, name, None), "fetch", measure)
-
-
-def _measure_models(clock: Clock) -> None:
-    """A script may read its data without a DataLoader: its forward pass begins when it calls the wrapped model."""
-    grad_enabled = torch.is_grad_enabled
-
-    def measure(function: Any) -> Any:
-        @functools.wraps(function)
-        def forward(self: Any, *inputs: Any, **kwargs: Any) -> Any:
-            if clock.is_idle:
-                if grad_enabled():
-                    clock.deliver_unloaded(samples_of(inputs) or samples_of(kwargs))
-                    clock.rest(FORWARD)
-                else:
-                    mark = clock.enter(EVALUATION)
-                    try:
-                        return function(self, *inputs, **kwargs)
-                    finally:
-                        clock.leave(mark)
-            return function(self, *inputs, **kwargs)
-
-        return not_compiled(forward)
-
-    def of_module(module: ModuleType) -> None:
-        replace(getattr(module, "DistributedDataParallel", None), "forward", measure)
-
-    after_import(
-        {"torch.nn.parallel.distributed": of_module, "smdp_engine.first_generation.parallel": of_module},
-    )
-
-
 # --- Exchanges, optimizers, checkpoints ---
 
 
@@ -206,7 +97,8 @@ def _measure_exchanges(clock: Clock) -> None:
         return
 
     def exchange(function: Any) -> Any:
-        return not_compiled(measured(clock, EXCHANGE, function))
+        # A loader that exchanges its batches waits for input.
+        return not_compiled(measured(clock, EXCHANGE, function, INPUT))
 
     c10d = importlib.import_module("torch._C._distributed_c10d")
     replace(c10d.Work, "wait", exchange)
@@ -218,25 +110,45 @@ def _measure_exchanges(clock: Clock) -> None:
         replace(owner, "_broadcast_coalesced", exchange)
 
 
-def _measure_optimizers(clock: Clock) -> None:
+def _measure_optimizers(clock: Clock, loaders: torch_loaders.Loaders) -> None:
     optimizers = importlib.import_module("torch.optim.optimizer")
     marks: Dict[int, int] = {}
 
-    def before(optimizer: Any, *_: Any) -> None:
-        if clock.is_own_thread:
-            marks[id(optimizer)] = clock.enter(OPTIMIZER)
+    def before(optimizer: Any, args: Any, kwargs: Any) -> Optional[Tuple[Any, Any]]:
+        if not clock.is_own_thread:
+            return None
+        loaders.leave_loop()
+        marks[id(optimizer)] = clock.enter(OPTIMIZER)
+        return _with_measured_closure(clock, args, kwargs)
 
     def after(optimizer: Any, *_: Any) -> None:
         mark = marks.pop(id(optimizer), None)
         if mark is not None:
             clock.leave(mark, OTHER)
             clock.count_step(id(optimizer))
+            loaders.enter_loop()
 
     if hasattr(optimizers, "register_optimizer_step_post_hook"):  # since torch 2.0
         optimizers.register_optimizer_step_pre_hook(not_compiled(before))
         optimizers.register_optimizer_step_post_hook(not_compiled(after))
     else:
         _wrap_steps(optimizers.Optimizer, before, after)
+
+
+def _with_measured_closure(clock: Clock, args: Any, kwargs: Any) -> Optional[Tuple[Any, Any]]:
+    """The arguments of ``step(self, closure)`` with a closure whose time is not the optimizer's, such as Lightning's
+    training step; None without a closure."""
+
+    def measure(closure: Any) -> Any:
+        function = measured(clock, FORWARD, closure)
+        function._torchdynamo_disable = True
+        return function
+
+    if len(args) > 1 and callable(args[1]):
+        return (args[0], measure(args[1]), *args[2:]), kwargs
+    if callable(kwargs.get("closure")):
+        return args, {**kwargs, "closure": measure(kwargs["closure"])}
+    return None
 
 
 def _wrap_steps(base: Any, before: Any, after: Any) -> None:
@@ -252,8 +164,8 @@ def _wrap_steps(base: Any, before: Any, after: Any) -> None:
 
         @functools.wraps(step)
         def measured_step(self: Any, *args: Any, **kwargs: Any) -> Any:
-            before(self)
-            result = step(self, *args, **kwargs)
+            own, named = before(self, (self, *args), kwargs) or ((self, *args), kwargs)
+            result = step(*own, **named)
             after(self)
             return result
 

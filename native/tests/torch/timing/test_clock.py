@@ -179,6 +179,30 @@ def test_samples_count_when_a_backward_pass_uses_them() -> None:
     assert clock.read()[1:3] == (2, 4)
 
 
+def test_time_moves_to_the_phase_that_it_belongs_to() -> None:
+    clock = Clock()
+    clock.leave(clock.enter(INPUT), FORWARD)
+    spend()
+    clock.move(FORWARD, INPUT, 1000)
+    clock.move(FORWARD, INPUT, 500)
+    clock.move(FORWARD, OTHER, -1)  # no time
+    assert clock.read().moves == {(FORWARD, INPUT): 1500}
+    assert clock.total(FORWARD) >= 2_000_000
+    clock.rest(OTHER)
+    assert clock.total(FORWARD) == clock.read().phases[FORWARD]
+
+
+def test_call_within_one_of_other_phases_is_part_of_it() -> None:
+    clock = Clock()
+    seen: List[int] = []
+    exchange = measured(clock, EXCHANGE, lambda: seen.append(clock.phase), INPUT)
+    exchange()
+    mark = clock.enter(INPUT)
+    exchange()
+    clock.leave(mark)
+    assert seen == [EXCHANGE, INPUT]
+
+
 def test_measured_function_keeps_its_name_result_and_exception() -> None:
     clock = Clock()
 

@@ -92,6 +92,51 @@ def test_program_that_a_rank_starts_is_no_rank() -> None:
     assert out.splitlines() == ["None False", "None False"]
 
 
+def test_workers_of_a_process_that_a_rank_starts_do_not_count() -> None:
+    """A rank starts an evaluation or a torchrun of its own, with loaders of its own."""
+    measured_rank.run(
+        """
+        import subprocess
+        code = "import torch; from smdp_engine.timing import torch_hooks; torch_hooks.install()" + chr(10)
+        code += "from torch.utils.data import DataLoader; print(len(list(DataLoader(range(8), num_workers=1))))"
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python"]
+        for before, closes in (([], False), (launcher, True)):  # with and without the rank's descriptors
+            command = [*before, sys.executable, "-c", code]
+            out = subprocess.run(command, close_fds=closes, check=True, stdout=subprocess.PIPE).stdout
+            assert out.split() == [b"8"] * (2 if before else 1), out
+        assert len(list(DataLoader(Numbers(3), num_workers=1))) == 3
+        fields = event()
+        assert fields["batches"] == fields["load_batches"] == 3, fields
+        """
+    )
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_workers_of_every_start_method_send_what_they_have_done(method: str, tmp_path: Path) -> None:
+    """The workers import the rank's module anew, as those of a script do."""
+    (tmp_path / "own_data.py").write_text(
+        "import os, torch\n"
+        "from smdp_engine.timing import torch_hooks\n"
+        "if os.environ['RANK_PROCESS'] != str(os.getpid()): torch_hooks.install()\n"
+        "class Data(torch.utils.data.Dataset):\n"
+        "    def __len__(self): return 6\n"
+        "    def __getitem__(self, index): return torch.ones(2)\n"
+    )
+    measured_rank.run(
+        f"""
+        os.environ["RANK_PROCESS"] = str(os.getpid())
+        sys.path.insert(0, {str(tmp_path)!r})
+        from own_data import Data
+        options = dict(num_workers=2, multiprocessing_context={method!r}, persistent_workers=True)
+        loader = DataLoader(Data(), batch_size=1, **options)
+        assert len(list(loader)) == len(list(loader)) == 6
+        loader._iterator._shutdown_workers()
+        fields = event()
+        assert fields["batches"] == fields["load_batches"] == 12, fields
+        """
+    )
+
+
 def test_nothing_is_measured_without_a_pipe_or_when_it_is_off() -> None:
     body = """
     assert own is None

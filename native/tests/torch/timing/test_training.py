@@ -67,6 +67,7 @@ def test_batches_of_all_forms_and_the_samples_in_them() -> None:
     measured_rank.run(
         """
         from collections import UserDict, namedtuple
+        from smdp_engine.timing.torch_loaders import samples_of
         x = torch.ones(7, 2)
         Pair = namedtuple("Pair", "name x")
         class Own: pass
@@ -74,7 +75,7 @@ def test_batches_of_all_forms_and_the_samples_in_them() -> None:
             (x, 7), ((x, 1), 7), ([["a"], x], 7), ({"name": "a", "x": x}, 7), (UserDict(x=x), 7), (Pair("a", x), 7),
             (Own(), 0), (None, 0), (torch.tensor(1.0), 0), ([[[[x]]]], 0), ([], 0), ({}, 0), ("text", 0),
         ]:
-            assert torch_hooks.samples_of(batch) == samples, batch
+            assert samples_of(batch) == samples, batch
         """
     )
 

@@ -1,0 +1,312 @@
+"""Measures the loaders of PyTorch: the wait for a batch, the fetches, and which batches train.
+
+A batch trains if a backward pass follows it. Scripts fetch batches one ahead (Accelerate, timm), several before the
+first pass (the Trainer, which accumulates gradients), or for an evaluation that turns gradients off only for the
+model's call. So a batch is for evaluation if
+
+- gradients are off when the loader delivers it, or when the script calls the wrapped model with it;
+- its iterator has delivered three batches, or its last one, and no backward pass has followed any of them. The time
+  that was counted as forward since its first batch is moved to evaluation.
+
+If a backward pass follows after all, and no other batch waits for it, the iterator trains, and the time is moved back.
+"""
+
+import functools
+import importlib
+import os
+import queue
+from types import ModuleType
+from typing import Any, Callable, Iterator, Optional, Union
+
+from .after_import import after_import
+from .clock import EVALUATION, FORWARD, INPUT, OPTIMIZER, OTHER, Clock, measured
+from .common_hooks import replace
+from .loading import Loading, Sender
+from .reading import Reading
+
+torch: Any = importlib.import_module("torch")
+
+Prepare = Callable[[Any], Any]
+_DEEPEST = 3  # levels of a batch in which a tensor is searched
+_WIDEST = 4  # items of each level
+_AHEAD = 2  # batches that an iterator of training may deliver before its first backward pass
+
+
+class Source:
+    """An iterator of a loader: what it has delivered since the last backward pass.
+
+    ``workers``: its worker processes. ``forward``: the clock's total of FORWARD when it delivered the first of these
+    batches. ``moved`` and ``evaluation``: what was moved to EVALUATION, and the clock's total of it then.
+    """
+
+    __slots__ = (
+        *("workers", "batches", "samples", "passes"),
+        *("forward", "moved", "evaluation", "has_trained", "evaluates"),
+    )
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.batches = self.samples = self.passes = 0
+        self.forward = self.moved = self.evaluation = 0
+        self.has_trained = self.evaluates = False
+
+
+class Loaders:
+    """All loaders of the process. The training thread calls the methods."""
+
+    def __init__(self, clock: Clock, loading: Loading) -> None:
+        self.clock = clock
+        self._loading = loading
+        self._reading = Reading(clock, loading)
+        self._last: Optional[Source] = None  # that delivered a batch
+        self._left = 0  # samples of an iterator's last batches, at its end
+        self._has_queue = False  # whether another thread takes batches
+
+    def batches_of(self, iterator: Any, read: Callable[[], Any], workers: int) -> Any:
+        """The result of ``read()``, which waits for the next batch of this iterator."""
+        clock = self.clock
+        if not clock.is_own_thread:
+            return self._of_other_thread(read(), workers)
+        if clock.phase == INPUT:  # a loader within a loader
+            return read()
+        is_training = torch.is_grad_enabled()
+        clock.end_calls(OPTIMIZER)
+        source = getattr(iterator, "_smdp_source", None) if is_training else None
+        if is_training:
+            if source is None:
+                source = iterator._smdp_source = Source(workers)
+            self._ask(source)
+        base = OTHER  # at the end of the data, and after an exception
+        mark = clock.enter(INPUT)
+        try:
+            batch = read()
+            if source is not None:
+                base = self._deliver(source, samples_of(batch))
+            else:
+                base = EVALUATION
+                clock.deliver(0)
+            return batch
+        finally:
+            clock.leave(mark, base)
+            if base == OTHER and source is not None:
+                self._end(source)
+
+    def train(self) -> None:
+        """A backward pass begins."""
+        self.leave_loop()
+        clock, source = self.clock, self._last
+        if source is not None and source.passes == clock.passes:
+            if source.evaluates and not clock.has_waiting_samples:
+                clock.wait_with(source.samples)
+                clock.move(EVALUATION, FORWARD, source.moved + clock.total(EVALUATION) - source.evaluation)
+                source.evaluates = False
+            if not source.evaluates:
+                self._loading.workers = source.workers
+        self._left = 0
+        clock.use_samples()
+
+    def call_model(self, inputs: Any, kwargs: Any) -> bool:
+        """The script calls the wrapped model outside of all other calls. Returns whether the call is an evaluation in
+        itself: with gradients off, and without a batch of a loader."""
+        clock, phase = self.clock, self.clock.phase
+        if torch.is_grad_enabled():
+            if phase == OTHER and self._loading.workers is None:
+                clock.deliver_unloaded(samples_of(inputs) or samples_of(kwargs))
+            if phase in (OTHER, EVALUATION):
+                clock.rest(FORWARD)
+            return False
+        last = self._last
+        if phase == FORWARD and last is not None and last.passes == clock.passes and not last.has_trained:
+            self._take_as_evaluation(last)
+            clock.rest(EVALUATION)
+        return phase == OTHER
+
+    def enter_loop(self) -> None:
+        """A backward pass or an optimizer's step has ended."""
+        if self._loading.workers is None:
+            self._reading.begin()
+
+    def leave_loop(self) -> None:
+        """A backward pass or an optimizer's step begins."""
+        if self._loading.workers is None:
+            self._reading.end()
+
+    def _ask(self, source: Source) -> None:
+        if source.batches and source.passes != self.clock.passes:
+            source.batches = source.samples = 0
+            source.has_trained, source.evaluates = True, False
+        elif source.batches >= _AHEAD and not source.has_trained:
+            self._take_as_evaluation(source)
+
+    def _deliver(self, source: Source, samples: int) -> int:
+        clock = self.clock
+        self._drop_left()
+        if not source.batches:
+            source.forward = clock.total(FORWARD)
+        source.batches += 1
+        source.samples += samples
+        source.passes = clock.passes
+        clock.deliver(0 if source.evaluates else samples)
+        if self._loading.workers is None:
+            self._loading.workers = source.workers
+        self._last = source
+        return EVALUATION if source.evaluates else FORWARD
+
+    def _end(self, source: Source) -> None:
+        """The data has ended, or the loader has failed. Samples that no backward pass has used count if it follows
+        before another batch: the script may have fetched them ahead."""
+        if source.batches and source.passes == self.clock.passes and not source.evaluates:
+            self._left = source.samples
+            if not source.has_trained:
+                self._move_to_evaluation(source)
+        source.batches = source.samples = 0
+        source.evaluates = False
+        if self._last is source:
+            self._last = None
+
+    def _take_as_evaluation(self, source: Source) -> None:
+        if not source.evaluates:
+            source.evaluates = True
+            self.clock.drop_samples(source.samples)
+            self._move_to_evaluation(source)
+
+    def _move_to_evaluation(self, source: Source) -> None:
+        source.moved = self.clock.total(FORWARD) - source.forward
+        source.evaluation = self.clock.total(EVALUATION)
+        self.clock.move(FORWARD, EVALUATION, source.moved)
+
+    def _drop_left(self) -> None:
+        if self._left:
+            self.clock.drop_samples(self._left)
+            self._left = 0
+
+    def _of_other_thread(self, batch: Any, workers: int) -> Any:
+        """A thread of the script takes the batches, and the training thread gets them from a queue."""
+        if self.clock.owner is not None:
+            self._loading.workers = workers
+            self.clock.deliver(samples_of(batch) if torch.is_grad_enabled() else 0)
+            if not self._has_queue:
+                self._has_queue = True
+                replace(queue.Queue, "get", functools.partial(measured, self.clock, INPUT))
+        return batch
+
+
+def install(loaders: Loaders, loading: Loading, prepare: Prepare) -> None:
+    """``prepare`` is applied to the functions that replace torch's."""
+    for function in (*vars(Loaders).values(), *vars(Source).values(), samples_of):
+        if callable(function) and hasattr(function, "__code__"):
+            prepare(function)
+    module = importlib.import_module("torch.utils.data.dataloader")
+    iterator: Any = module._BaseDataLoaderIter
+    following = iterator.__next__
+    clock = loaders.clock
+
+    @functools.wraps(following)
+    def __next__(self: Any) -> Any:  # noqa: N807
+        return loaders.batches_of(self, functools.partial(following, self), self._num_workers)
+
+    iterator.__next__ = prepare(__next__)
+    replace(module.DataLoader, "__iter__", lambda function: prepare(measured(clock, INPUT, function)))
+    measure_fetches(loading)
+    _measure_models(loaders, prepare)
+    after_import({"accelerate.data_loader": functools.partial(_measure_dispatcher, loaders)})
+
+
+def samples_of(batch: Any, depth: int = _DEEPEST) -> int:
+    """The length of the first tensor in the batch, which may be a tuple, list or mapping; 0 if there is none."""
+    if isinstance(batch, torch.Tensor):
+        return int(batch.shape[0]) if batch.dim() else 0
+    if depth == 0:
+        return 0
+    items: Any = ()
+    if isinstance(batch, (tuple, list)):
+        items = batch[:_WIDEST]
+    elif hasattr(batch, "values") and hasattr(batch, "keys"):  # a mapping, or the batch of a tokenizer
+        items = [value for value, _ in zip(batch.values(), range(_WIDEST))]
+    return next(filter(None, (samples_of(item, depth - 1) for item in items)), 0)
+
+
+def measure_fetches(meter: Union[Loading, Sender]) -> None:
+    fetchers = importlib.import_module("torch.utils.data._utils.fetch")
+    worker_info = importlib.import_module("torch.utils.data").get_worker_info
+    here: Any = meter
+
+    def in_child() -> None:
+        nonlocal here
+        here = here.in_child() if isinstance(here, Loading) else here
+
+    os.register_at_fork(after_in_child=in_child)
+
+    def measure(function: Any) -> Any:
+        @functools.wraps(function)
+        def fetch(self: Any, possibly_batched_index: Any) -> Any:
+            # Only the rank and the workers of its loaders count: the script may start other processes that load data.
+            if isinstance(here, Sender) and not (worker_info() and here.is_child_of_rank):
+                return function(self, possibly_batched_index)
+            start = here.begin()
+            batches = 0
+            try:
+                batch = function(self, possibly_batched_index)
+                batches = 1
+                return batch
+            finally:
+                here.end(start, batches)
+
+        return fetch
+
+    for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
+        replace(getattr(fetchers, name, None), "fetch", measure)
+
+
+def _measure_models(loaders: Loaders, prepare: Prepare) -> None:
+    """A script may read its data without a DataLoader: its forward pass begins when it calls the wrapped model."""
+    clock = loaders.clock
+
+    def measure(function: Any) -> Any:
+        @functools.wraps(function)
+        def forward(self: Any, *inputs: Any, **kwargs: Any) -> Any:
+            if clock.is_at_base and clock.is_own_thread and loaders.call_model(inputs, kwargs):
+                mark = clock.enter(EVALUATION)
+                try:
+                    return function(self, *inputs, **kwargs)
+                finally:
+                    clock.leave(mark)
+            return function(self, *inputs, **kwargs)
+
+        return prepare(forward)
+
+    def of_module(module: ModuleType) -> None:
+        replace(getattr(module, "DistributedDataParallel", None), "forward", measure)
+
+    after_import(
+        {"torch.nn.parallel.distributed": of_module, "smdp_engine.first_generation.parallel": of_module},
+    )
+
+
+def _measure_dispatcher(loaders: Loaders, module: ModuleType) -> None:
+    """Accelerate's loader of a data set that is read in sequence: rank 0 loads, and sends each rank its part. The
+    others wait for their batch in a broadcast."""
+
+    def measure(function: Any) -> Any:
+        @functools.wraps(function)
+        def __iter__(self: Any) -> Iterator[Any]:  # noqa: N807
+            parts = function(self)
+            marked = _Parts()
+            workers = getattr(self, "num_workers", 0)
+            try:
+                while True:
+                    try:
+                        batch = loaders.batches_of(marked, functools.partial(next, parts), workers)
+                    except StopIteration:
+                        return
+                    yield batch
+            finally:
+                parts.close()
+
+        return __iter__
+
+    replace(getattr(module, "DataLoaderDispatcher", None), "__iter__", measure)
+
+
+class _Parts:
+    """Carries the source of an iteration."""
