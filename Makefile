@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PARALLEL := -n $$(($$(getconf _NPROCESSORS_ONLN) * 2)) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup demo wheels release test lint format bench docs clean \
-        demo-tf fuzz test-runs test-planted test-sanitizers test-native test-containers test-clients test-clients-large test-release test-conformance test-programs test-launchers test-tensorflow \
+        demo-tf fuzz test-runs test-planted test-sanitizers test-native test-containers test-clients test-clients-large test-release test-conformance test-programs test-launchers test-tensorflow test-gpu \
         test-soak matrix
 .DEFAULT_GOAL := help
 
@@ -180,6 +180,14 @@ TORCHES ?= 2.0.1 2.13.0 newest
 
 matrix: ## whole tier: the torch backend built and tested against TORCHES
 	sh native/tests/matrix.sh $(PYTHON) $(TORCHES)
+
+# Another Python on a machine with a GPU: one that has torch, the engine and pytest (docs/how-to/gpus/try.md).
+GPU_PYTHON ?= $(BIN)/python
+# --only copies,groups: a part of the table. --budget-s 1500: no program starts after these seconds.
+GPU ?=
+
+test-gpu: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(VENV)/.ready) ## whole tier: tests and measurements on a GPU, and a table of what ran and what did not
+	$(GPU_PYTHON) native/benchmarks/gpu/measure.py $(GPU)
 
 test-soak: $(VENV)/.ready ## whole tier: kills, fuzzing, long runs, all examples of the property tests
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "atheris>=2.3,<4"
