@@ -245,3 +245,28 @@ def test_tutorial_commands_train_model_and_pass_rehearsal(tmp_path: Path) -> Non
     numbered = [line.partition("  # ")[2][:2] for line in after.splitlines() if line not in before.splitlines()]
     assert [one for one in numbered if one] == ["1.", "2.", "3.", "4.", "5.", "6."]
     assert "PASS  the job ended by itself, and its FailureReason names rank 3" in ran.stdout
+
+
+@pytest.mark.torch
+def test_parts_of_the_gpu_guide_are_those_of_the_template_and_train() -> None:
+    parts = "".join(blocks("docs/how-to/gpus/train.md", "python"))
+    template = (ROOT / "templates" / "scripts" / "mnist_ddp.py").read_text()
+    names = ["this_device", "to_device", "forward_context", "make_scaler"]
+    assert re.findall(r"^def (\w+)", parts, re.MULTILINE) == names
+    assert [name for name in names if f"def {name}(" not in template] == []
+    step = blocks("docs/how-to/gpus/train.md", "text")[1]
+    setting = """
+from torch.nn import functional
+device = this_device()
+inputs, targets = to_device(torch.randn(16, 8), device), to_device(torch.arange(16) % 4, device)
+for precision in ("fp32", "bf16", "fp16"):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(8, 4).to(device)
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), make_scaler(precision, device)
+    losses = []
+    for _ in range(20):
+"""
+    loop = "".join(f"        {line}\n" for line in step.splitlines()) + "        losses.append(loss.item())\n"
+    script = parts + setting + loop + "    print(precision, losses[-1] < losses[0])\n"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ran.stdout.splitlines() == ["fp32 True", "bf16 True", "fp16 True"], ran.stderr

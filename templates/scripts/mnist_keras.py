@@ -7,7 +7,7 @@ broadcasts the initial variables, and each worker's share of the data. It also r
 
 import numpy as np
 import tensorflow as tf
-from mnist_tf2 import batches, evaluate, join_job, make_model, parse_arguments, read_channel
+from mnist_tf2 import batches, evaluate, join_job, make_model, make_optimizer, parse_arguments, read_channel
 
 from smdp_engine import progress
 
@@ -37,7 +37,7 @@ def main():
     arguments = parse_arguments()
     sdp, rank, world_size = join_job(arguments.batch_size)
     average, callbacks = float, []
-    optimizer = tf.keras.optimizers.SGD(arguments.lr, momentum=0.9)
+    optimizer = make_optimizer(arguments.lr, arguments.precision)
     if sdp:
         optimizer = sdp.DistributedOptimizer(optimizer)
         callbacks.append(sdp.BroadcastVariablesCallback(root_rank=0))
@@ -53,7 +53,7 @@ def main():
             yield images[mine], labels[mine]
 
     form = (tf.TensorSpec((None, 28, 28, 1), tf.float32), tf.TensorSpec((None,), tf.int64))
-    model = make_model(arguments.seed)
+    model = make_model(arguments.seed, arguments.precision)
     model.compile(optimizer=optimizer, loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     model.fit(
         tf.data.Dataset.from_generator(share, output_signature=form),

@@ -1,8 +1,9 @@
 """Trains a small convolutional network on MNIST digits with TensorFlow 2, a loop of its own and a gradient tape.
 
 It imports SageMaker's data parallel library by its own name, reads its data from the channels, and writes its model and
-checkpoints to SageMaker's folders. It also runs alone: ``python mnist_tf2.py --train FOLDER --test FOLDER
---model-dir FOLDER``.
+checkpoints to SageMaker's folders. TensorFlow computes on the GPU that it sees: each worker sees the GPU of its local
+rank. ``--precision fp16`` or ``bf16``, or the key ``amp`` of the job file, turns mixed precision on. It also runs alone:
+``python mnist_tf2.py --train FOLDER --test FOLDER --model-dir FOLDER``.
 """
 
 import argparse
@@ -16,6 +17,8 @@ import tensorflow as tf
 
 from smdp_engine import progress
 
+POLICIES = {"fp32": "float32", "fp16": "mixed_float16", "bf16": "mixed_bfloat16"}
+
 
 def parse_arguments() -> argparse.Namespace:
     environ = os.environ.get
@@ -24,6 +27,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=128, help="digits in one step, on all workers together")
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--precision", choices=POLICIES, default=environ("SMDP_AMP", "fp32"), help="fp16 and bf16: mixed precision"
+    )
     parser.add_argument("--steps", type=int, default=0, help="stop after this number of steps; 0 for all epochs")
     parser.add_argument("--train", type=Path, default=environ("SM_CHANNEL_TRAIN"))
     parser.add_argument("--test", type=Path, default=environ("SM_CHANNEL_TEST"))
@@ -49,7 +55,10 @@ def join_job(batch_size: int):
     sdp.init()
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
-        tf.config.set_visible_devices(gpus[sdp.local_rank()], "GPU")
+        # Workers share GPUs if the host has fewer GPUs than workers; by default one would take all of the memory.
+        mine = gpus[sdp.local_rank() % len(gpus)]
+        tf.config.set_visible_devices(mine, "GPU")
+        tf.config.experimental.set_memory_growth(mine, True)
     return sdp, sdp.rank(), world_size
 
 
@@ -64,7 +73,8 @@ def read_channel(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     return (pixels.astype(np.float32) / 255 - 0.1307) / 0.3081, np.frombuffer(labels, np.uint8, offset=8).astype(int)
 
 
-def make_model(seed: int) -> tf.keras.Model:
+def make_model(seed: int, precision: str) -> tf.keras.Model:
+    tf.keras.mixed_precision.set_global_policy(POLICIES[precision])
     tf.keras.utils.set_random_seed(seed)
     # Activations are smooth, so a rounding difference in a sum cannot switch a unit on or off. Runs with different
     # numbers of workers therefore differ only by rounding.
@@ -75,9 +85,15 @@ def make_model(seed: int) -> tf.keras.Model:
             tf.keras.layers.Conv2D(32, 5, strides=2, padding="same", activation="tanh"),
             tf.keras.layers.Flatten(),
             tf.keras.layers.Dense(64, activation="tanh"),
-            tf.keras.layers.Dense(10),
+            tf.keras.layers.Dense(10, dtype="float32"),  # the loss needs all digits of the scores
         ]
     )
+
+
+def make_optimizer(lr: float, precision: str) -> tf.keras.optimizers.Optimizer:
+    """In fp16 it scales the loss, which keeps small gradients from becoming zero."""
+    optimizer = tf.keras.optimizers.SGD(lr, momentum=0.9)
+    return tf.keras.mixed_precision.LossScaleOptimizer(optimizer) if precision == "fp16" else optimizer
 
 
 def batches(count: int, batch_size: int, epochs: int, seed: int) -> Iterator[np.ndarray]:
@@ -92,7 +108,7 @@ def train(arguments: argparse.Namespace, model: tf.keras.Model, sdp, rank: int, 
     images, labels = read_channel(arguments.train)
     total = arguments.epochs * (len(images) // arguments.batch_size)
     total = min(total, arguments.steps) if arguments.steps else total
-    optimizer = tf.keras.optimizers.SGD(arguments.lr, momentum=0.9)
+    optimizer = make_optimizer(arguments.lr, arguments.precision)
     loss_of = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     done = tf.Variable(0, dtype=tf.int64)
     checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, step=done)
@@ -101,13 +117,18 @@ def train(arguments: argparse.Namespace, model: tf.keras.Model, sdp, rank: int, 
         checkpoint.restore(saved.latest_checkpoint)
         print(f"continues after step {done.numpy()}")
 
+    # Keras 3's optimizer divides the gradients by its scale itself.
+    scale = getattr(optimizer, "get_scaled_loss", None) or getattr(optimizer, "scale_loss", None) or (lambda loss: loss)
+    unscale = getattr(optimizer, "get_unscaled_gradients", None) or (lambda gradients: gradients)
+
     @tf.function
     def train_step(images, labels, is_first):
         with tf.GradientTape() as tape:
             loss = loss_of(labels, model(images, training=True))
+            scaled = scale(loss)
         if sdp:
             tape = sdp.DistributedGradientTape(tape)
-        gradients = tape.gradient(loss, model.trainable_variables)
+        gradients = unscale(tape.gradient(scaled, model.trainable_variables))
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
         if sdp and is_first:
             sdp.broadcast_variables(model.variables, root_rank=0)
@@ -140,7 +161,7 @@ def evaluate(model: tf.keras.Model, folder: Path) -> None:
 def main() -> None:
     arguments = parse_arguments()
     sdp, rank, world_size = join_job(arguments.batch_size)
-    model = make_model(arguments.seed)
+    model = make_model(arguments.seed, arguments.precision)
     train(arguments, model, sdp, rank, world_size)
     if rank == 0:
         evaluate(model, arguments.test)

@@ -114,6 +114,24 @@ def test_smddp_gives_the_result_of_gloo(digits: Path, trained: Ran, tmp_path: Pa
     assert worst <= 1e-5
 
 
+@pytest.mark.parametrize("precision", [pytest.param("fp16", marks=pytest.mark.runs), "bf16"])
+def test_mixed_precision_trains_to_nearly_the_same_losses(precision: str, digits: Path, tmp_path: Path) -> None:
+    """The key `amp` of the job file arrives in the script; the other run is one process in fp32."""
+    steps = 40
+    ran = train(tmp_path, digits, amp=precision, steps=steps)
+    command = [sys.executable, SCRIPTS / "mnist_ddp.py", "--steps", str(steps), "--model-dir", tmp_path / "alone"]
+    output = run_alone([*command, "--train", digits / "train", "--test", digits / "test"])
+    assert f"computes on cpu in {precision}" in [one.text for one in ran.lines]
+    assert "computes on cpu in fp32" in output
+    events = [json.loads(line) for line in output.splitlines() if line.startswith('{"smdp_event"')]
+    exact = [event["loss"] for event in events if event["event"] == "step"]
+    lowered = [event.fields["loss"] for event in ran.events("step")]
+    assert len(lowered) == len(exact) == steps
+    worst = max(abs(a - b) / b for a, b in zip(lowered, exact, strict=True))
+    print(f"{precision}: largest relative difference of a loss from fp32 over {steps} steps: {worst:.1e}")
+    assert 0 < worst <= 0.1
+
+
 @pytest.mark.runs
 def test_job_continues_from_checkpoint(digits: Path, tmp_path: Path) -> None:
     """The script alone is started again with its checkpoint folder, as after a spot interruption."""

@@ -26,7 +26,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def train(template: str, folder: Path, data: Path, **hyperparameters: int) -> Ran:
+def train(template: str, folder: Path, data: Path, **hyperparameters: int | str) -> Ran:
     """The template's own job on 2 hosts x 2 workers, with some hyperparameters changed."""
     text = (ROOT / "templates" / "jobs" / f"{template}.yaml").read_text().replace("../scripts", str(SCRIPTS))
     more = "".join(f"\n    {name}: {value}" for name, value in hyperparameters.items())
@@ -67,6 +67,21 @@ def test_four_workers_give_the_result_of_one_process(template: str, digits: Path
     worst = max(abs(a - b) / b for a, b in zip(four, single, strict=True))
     print(f"{template}: worst relative difference of a loss over {steps} steps: {worst:.1e}")
     assert worst <= 1e-4
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_mixed_precision_trains_to_nearly_the_same_losses(
+    template: str, precision: str, digits: Path, tmp_path: Path
+) -> None:
+    steps = 50
+    ran = train(template, tmp_path, digits, steps=steps, precision=precision)
+    lowered = [event.fields["loss"] for event in ran.events("step")]
+    exact = losses(alone(template, tmp_path, digits, "--steps", str(steps)))
+    assert len(lowered) == len(exact) == steps
+    worst = max(abs(a - b) / b for a, b in zip(lowered, exact, strict=True))
+    print(f"{template}, {precision}: largest relative difference of a loss from fp32 over {steps} steps: {worst:.1e}")
+    assert 0 < worst <= 0.2
 
 
 @pytest.mark.parametrize("template", TEMPLATES)

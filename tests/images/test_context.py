@@ -37,6 +37,13 @@ def test_default_recipe_matches_documentation() -> None:
     assert defaults["TORCH_INDEX"].endswith("/cu118")
 
 
+def test_recipe_of_newest_pytorch_has_cuda_13() -> None:
+    chosen = recipe("pytorch", "2.13.0", cuda=True)
+    assert (chosen.cuda, chosen.python, chosen.tag("0" * 64)) == ("13.0", "3.10", f"2.13.0-cu130-py310-{'0' * 12}")
+    assert chosen.args["BASE"].startswith("docker.io/nvidia/cuda:13.0.")
+    assert chosen.args["TORCH_INDEX"].endswith("/cu130")
+
+
 def test_default_tensorflow_recipe_matches_documentation() -> None:
     defaults = arguments((ROOT / "containers" / "tensorflow" / "Dockerfile").read_text())
     chosen = recipe("tensorflow", None, cuda=True)
@@ -52,6 +59,7 @@ def test_default_tensorflow_recipe_matches_documentation() -> None:
     [
         ("pytorch", "2.0.1", True),
         ("pytorch", "2.0.1", False),
+        ("pytorch", "2.13.0", True),
         ("pytorch", "2.13.0", False),
         *[("tensorflow", version, cuda) for version in ("2.11.1", "2.14.1") for cuda in (True, False)],
     ],
@@ -153,8 +161,9 @@ def test_installed_launcher_contains_image_sources() -> None:
 
 
 def test_unknown_version_is_refused_with_known_versions() -> None:
-    with pytest.raises(Refused, match=r"2\.13\.0 with CUDA.* 2\.0\.1 \(--cuda or --cpu\), 2\.13\.0 \(--cpu\)"):
-        recipe("pytorch", "2.13.0", cuda=True)
+    known = r"2\.0\.1 \(--cuda or --cpu\), 2\.13\.0 \(--cuda or --cpu\)"
+    with pytest.raises(Refused, match=rf"2\.12\.0 with CUDA.* {known}"):
+        recipe("pytorch", "2.12.0", cuda=True)
 
 
 @pytest.mark.parametrize("version", ["4.28 1", "latest/x", "", "4.28.1; ls"])

@@ -41,13 +41,15 @@ def train(
     *,
     fault: Fault | None = None,
     workers: int = 2,
+    amp: str | None = None,
     **hyperparameters: int | str,
 ) -> Ran:
     """The template's own job on 2 hosts x 2 workers, with some hyperparameters changed."""
     text = TEMPLATE.read_text().replace("../scripts", str(scripts))
     more = "".join(f"\n    {name}: {value}" for name, value in hyperparameters.items())
     path = folder / "mnist.yaml"
-    path.write_text(text.replace("    lr: 0.05", f"    lr: 0.05{more}"))
+    text = text.replace("    lr: 0.05", f"    lr: 0.05{more}")
+    path.write_text(text if amp is None else f"{text}amp: {amp}\n")
     ran = run_job(path, folder / "state", 2, workers, fault=fault, train=data / "train", test=data / "test")
     assert left_behind(str(folder), ran.job) == []
     assert ran.followed.outcome.status == "Completed", ran.followed.outcome.reason
