@@ -2,8 +2,8 @@
 
 It imports SageMaker's data parallel library by its own name, reads its data from the channels, and writes its model and
 checkpoints to SageMaker's folders. TensorFlow computes on the GPU that it sees: each worker sees the GPU of its local
-rank. ``--precision fp16`` or ``bf16``, or the key ``amp`` of the job file, turns mixed precision on. It also runs alone:
-``python mnist_tf2.py --train FOLDER --test FOLDER --model-dir FOLDER``.
+rank. ``--precision fp16`` or ``bf16``, or the key ``amp`` of the job file, turns mixed precision on. It also runs
+alone: ``python mnist_tf2.py --train FOLDER --test FOLDER --model-dir FOLDER``.
 """
 
 import argparse

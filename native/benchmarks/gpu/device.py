@@ -9,12 +9,10 @@ from typing import Any, Callable, List
 
 import torch
 
-CUDA, EMULATED = "cuda", "emulated"
-
 
 def this_gpu(kind: str) -> torch.device:
     """The GPU of this rank; ranks share GPUs where a host has fewer than ranks."""
-    if kind == EMULATED:
+    if kind == "emulated":
         from smdp_engine import cuda_on_cpu
 
         torch.set_num_threads(1)

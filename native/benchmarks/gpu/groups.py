@@ -21,7 +21,7 @@ def parse() -> argparse.Namespace:
     parser = job.parser(__doc__)
     parser.add_argument("--groups", type=int, default=1000)
     parser.add_argument("--layout", default="1+1")
-    return parser.parse_args()
+    return job.parsed(parser)
 
 
 def state() -> Dict[str, Any]:

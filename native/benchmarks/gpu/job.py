@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
-import device
-
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 _LAST_LINES = 15
@@ -68,12 +66,18 @@ def layout(text: str) -> List[int]:
 
 def parser(description: Optional[str]) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument(
-        "--device", choices=[device.CUDA, device.EMULATED], default=device.CUDA, help="emulated: without a GPU"
-    )
+    made.add_argument("--device", choices=["cuda", "emulated"], default="cuda", help="emulated: without a GPU")
     made.add_argument("--json", type=Path, help="the file for the figures")
     made.add_argument("--small", action="store_true", help="sizes that a CPU computes in seconds")
     return made
+
+
+def parsed(made: argparse.ArgumentParser) -> argparse.Namespace:
+    """The arguments; ``--small`` has two ranks, as many as are needed for an exchange."""
+    arguments = made.parse_args()
+    if arguments.small and hasattr(arguments, "layout"):
+        arguments.layout = "1+1"
+    return arguments
 
 
 def free_port() -> int:
@@ -113,8 +117,11 @@ def ranks(
     limit_s: float,
     environment: Optional[Dict[str, str]] = None,
 ) -> List[Rank]:
-    """Run the command on every rank until all have exited. Ranks that have not exited at the limit are killed."""
-    with tempfile.TemporaryDirectory(prefix="smdp-gpu-") as folder:
+    """Run the command on every rank until all have exited. Ranks that have not exited at the limit are killed.
+
+    So are all ranks if this process receives SIGTERM.
+    """
+    with _terminable(), tempfile.TemporaryDirectory(prefix="smdp-gpu-") as folder:
         processes = []
         for rank, settings in enumerate(_environments(hosts, environment or {})):
             with Path(folder, f"{rank}.out").open("wb") as out, Path(folder, f"{rank}.err").open("wb") as err:
@@ -137,6 +144,20 @@ def ranks(
             Rank(rank, process.returncode, *(_text(f"{folder}/{rank}.{kind}") for kind in ("out", "err")), rank in late)
             for rank, process in enumerate(processes)
         ]
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM raises SystemExit, so that no rank survives. SIGINT would not do: shells have commands ignore it."""
+
+    def terminate(_signal: int, _frame: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:

@@ -30,7 +30,7 @@ def parse() -> argparse.Namespace:
     # Of a rank:
     parser.add_argument("--backend", help=argparse.SUPPRESS)
     parser.add_argument("--precision", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    return job.parsed(parser)
 
 
 def train(arguments: argparse.Namespace) -> None:
@@ -49,7 +49,7 @@ def train(arguments: argparse.Namespace) -> None:
     size = transformer.SMALL if arguments.small else transformer.LARGE
     torch.manual_seed(1)
     model = DistributedDataParallel(transformer.Transformer(size).to(gpu))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3 if arguments.small else 3e-4)
     scaler = transformer.scaler(arguments.precision)
     # Few batches again and again, so that the loss falls.
     mine = transformer.batches(size, world, arguments.batch, arguments.length, 3)[rank]

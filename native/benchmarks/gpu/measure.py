@@ -10,7 +10,6 @@ Example: ``make test-gpu``, or ``python native/benchmarks/gpu/measure.py --only 
 import argparse
 import contextlib
 import importlib.util
-import signal
 import subprocess
 import sys
 import time
@@ -38,7 +37,7 @@ WHAT = {
     "sanitizer": "compute-sanitizer",
 }
 LIMIT_S = 900
-_GRACE_S = 30
+_GRACE_S = 60
 TESTS = ["tests/gpu/test_gpu.py"]
 
 
@@ -55,24 +54,27 @@ def parse() -> argparse.Namespace:
 
 
 def bounded(command: List[str], log: Path, limit_s: float) -> int:
-    """The exit code of a command, which is interrupted at its limit, so that it ends its ranks.
+    """The exit code of a command, which is ended at its limit.
 
     Raises:
-        subprocess.TimeoutExpired: it was interrupted.
+        subprocess.TimeoutExpired: it was ended.
     """
     with log.open("wb") as output:
         process = subprocess.Popen(command, cwd=job.ROOT, stdout=output, stderr=subprocess.STDOUT)
         try:
             return process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_GRACE_S)
-            raise
         finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+            end(process)
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """End a program that still runs; it ends its ranks."""
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_S)
+        process.kill()
+        process.wait()
 
 
 def run_tests(out: Path, limit_s: float) -> List[figures.Figure]:

@@ -29,7 +29,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--layout", default="2x2", help="hosts x ranks, or the ranks of each host: 3+1")
     parser.add_argument("--steps", type=int, default=100, help="steps whose losses are compared")
     parser.add_argument("--precisions", default="fp32,fp16,bf16")
-    return parser.parse_args()
+    return job.parsed(parser)
 
 
 def train(arguments: argparse.Namespace, data: Path, folder: Path, backend: str, precision: str) -> Dict[str, Any]:

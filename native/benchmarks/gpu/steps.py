@@ -27,7 +27,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--tokens", type=int, default=0, help="tokens of a rank in a step; 0: computing = exchange")
     parser.add_argument("--backend", default="smddp", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    return job.parsed(parser)
 
 
 class Steps:

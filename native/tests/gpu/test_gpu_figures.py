@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 from typing import List
@@ -150,27 +151,43 @@ def running(mark: str) -> List[str]:
 
 def test_ranks_that_do_not_exit_are_killed_and_reported() -> None:
     mark = f"mark_{uuid.uuid4().hex}"
-    body = (
-        f"import os, time; {mark} = os.environ['RANK']\nif {mark} == '1': print('{{\"a\": 1}}')\nelse: time.sleep(600)"
-    )
-    ended = job.ranks([1, 1], [sys.executable, "-c", body], limit_s=10)
-    assert [(one.code, one.late, one.report) for one in ended] == [(-9, True, {}), (0, False, {"a": 1})]
-    with pytest.raises(job.JobFailedError, match=r"^x: rank 0 had not exited after 10 s"):
-        job.failed(ended, "x", 10)
+    ended = job.ranks([1, 1], [sys.executable, "-c", f"import time; {mark} = time.sleep(600)"], limit_s=1)
+    assert [(one.code, one.late, one.report) for one in ended] == [(-9, True, {})] * 2
+    with pytest.raises(job.JobFailedError, match=r"^x: rank 0 had not exited after 1 s"):
+        job.failed(ended, "x", 1)
     assert running(mark) == []
 
 
-def test_program_over_its_limit_ends_with_its_ranks(tmp_path: Path) -> None:
+def test_report_of_a_rank_is_its_last_line_of_json() -> None:
+    assert job.Rank(0, 0, '{"a": 1}\nwarning\n{"a": 2}\n[3]\nend\n', "", False).report == {"a": 2}
+    assert job.Rank(0, 0, "end\n", "", False).report == {}
+
+
+def test_ended_program_ends_its_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "_GRACE_S", 600)
     mark = f"mark_{uuid.uuid4().hex}"
     program = tmp_path / "program.py"
-    started = f"import pathlib, time; {mark} = pathlib.Path('started').touch(); time.sleep(600)"
+    started = (
+        f"import os, pathlib, time; {mark} = pathlib.Path('started' + os.environ['RANK']).touch(); time.sleep(600)"
+    )
     program.write_text(
         f"import os, sys\nos.chdir({str(tmp_path)!r})\nsys.path.insert(0, {str(job.HERE)!r})\nimport job\n"
         f"job.ranks([1, 1], [sys.executable, '-c', {started!r}], limit_s=600)\n"
     )
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen([sys.executable, str(program)], stderr=log)
+    while len(list(tmp_path.glob("started*"))) < 2:
+        assert process.poll() is None, (tmp_path / "log").read_text()
+        time.sleep(0.05)
+    assert len(running(mark)) == 2
+    measure.end(process)
+    assert running(mark) == []
+
+
+def test_program_over_its_limit_is_ended(tmp_path: Path) -> None:
+    mark = f"mark_{uuid.uuid4().hex}"
     with pytest.raises(subprocess.TimeoutExpired):
-        measure.bounded([sys.executable, str(program)], tmp_path / "log", 10)
-    assert (tmp_path / "started").exists()
+        measure.bounded([sys.executable, "-c", f"import time; {mark} = time.sleep(600)"], tmp_path / "log", 1)
     assert running(mark) == []
 
 
