@@ -23,7 +23,9 @@ CASES = {
 from torch.nn.parallel import DistributedDataParallel
 model = DistributedDataParallel(torch.nn.Linear(8, 8).to(device))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-scaler = torch.amp.GradScaler("cuda", init_scale=2.0**16)
+scale = {"init_scale": 2.0**16}
+newer = hasattr(torch.amp, "GradScaler")  # torch 2.3
+scaler = torch.amp.GradScaler("cuda", **scale) if newer else torch.cuda.amp.GradScaler(**scale)
 for step in range(6):
     torch.manual_seed(10 * step + rank)
     with torch.autocast("cuda", dtype=torch.float16):
@@ -43,7 +45,7 @@ assert all(torch.equal(weights[0], one) for one in weights)
 @pytest.fixture(scope="module")
 def outcomes() -> list[ranks.Outcome]:
     """The outcomes of the ranks of one job."""
-    answer = subprocess.run([sys.executable, "-c", QUERY], check=True, capture_output=True, text=True, timeout=60)
+    answer = subprocess.run([sys.executable, "-c", QUERY], check=True, capture_output=True, text=True, timeout=240)
     torch, cuda, devices = json.loads(answer.stdout)
     if devices == 0:
         pytest.skip(f"no GPU: torch {torch}, built for {'CUDA ' + cuda if cuda else 'no CUDA'}, sees none")

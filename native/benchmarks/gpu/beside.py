@@ -45,8 +45,8 @@ class Loop:
         self.left, self.right = (torch.randn(side, side, device=gpu).to(torch.bfloat16) for _ in range(2))
         self.product = torch.empty_like(self.left)
         self.stream = torch.cuda.Stream()
-        self.bucket = torch.ones(int(arguments.mib * (1 << 20)) // 4, device=gpu)
-        self.buckets = arguments.buckets
+        count = int(arguments.mib * (1 << 20)) // 4
+        self.buckets = [torch.ones(count, device=gpu) for _ in range(arguments.buckets)]
         torch.cuda.synchronize()
 
     def queue(self, products: int) -> Any:
@@ -68,7 +68,7 @@ class Loop:
         import torch.distributed as dist
 
         began = time.perf_counter()
-        works = [dist.all_reduce(self.bucket, async_op=True) for _ in range(self.buckets)]
+        works = [dist.all_reduce(one, async_op=True) for one in self.buckets]
         for work in works:
             work.wait()
         self._torch.cuda.current_stream().synchronize()

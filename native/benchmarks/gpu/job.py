@@ -104,6 +104,7 @@ def _environments(hosts: Sequence[int], more: Dict[str, str]) -> Iterator[Dict[s
                 "LOCAL_WORLD_SIZE": str(count),
                 "SMDP_HOST_ID": f"algo-{host + 1}",
                 "SMDP_INTERFACE": "127.0.0.1",
+                "GLOO_SOCKET_IFNAME": "lo",
                 "SMDP_JOB_TOKEN": token,
                 **more,
             }

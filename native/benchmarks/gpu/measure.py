@@ -85,7 +85,7 @@ def run_tests(out: Path, limit_s: float) -> List[figures.Figure]:
         return [figures.not_run(name, f"{' and '.join(missing)} is not installed")]
     results = out / "tests.xml"
     results.unlink(missing_ok=True)
-    settings = ["-c", "native/tests/matrix.ini", "--rootdir", ".", "--noconftest", "-p", "no:cacheprovider"]
+    settings = ["-c", "native/tests/matrix.ini", "--rootdir", "native/tests", "--noconftest", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", "-q", *settings, f"--junitxml={results}", *TESTS]
     code = bounded(command, out / "tests.log", limit_s)
     if not results.exists():

@@ -54,8 +54,8 @@ class Steps:
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
         self.tokens = torch.zeros(1)
 
-    def _without_exchange(self, _state: Any, bucket: Any) -> Any:
-        """Notes when a bucket is ready; its gradients stay those of this rank."""
+    def _without_exchange(self, _state, bucket):
+        """Notes when a bucket is ready; its gradients stay those of this rank. DDP accepts no other annotations."""
         self.ready.append(self._event())
         self.ready[-1].record()
         gradients = bucket.buffer()
