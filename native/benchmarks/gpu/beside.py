@@ -29,7 +29,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--buckets", type=int, default=24, help="buckets of a round")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--side", type=int, default=8192, help="rows and columns of the matrices, bfloat16")
-    return parser.parse_args()
+    return job.parsed(parser)
 
 
 class Loop:
@@ -132,7 +132,7 @@ def measure(arguments: argparse.Namespace) -> List[figures.Figure]:
     sizes = {"mib": 1.0, "buckets": 4, "rounds": 3, "side": 64} if arguments.small else {}
     for name in ("mib", "buckets", "rounds", "side"):
         command += [f"--{name}", str(sizes.get(name, getattr(arguments, name)))]
-    return of_report(job.reports("beside.py", [1, 1], command, limit_s=LIMIT_S)[0])
+    return of_report(job.reports("beside.py", [1, 1], command, limit_s=LIMIT_S, environment=job.options(arguments))[0])
 
 
 def main() -> int:

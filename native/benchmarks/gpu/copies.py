@@ -37,7 +37,7 @@ def parse() -> argparse.Namespace:
     parser = job.parser(__doc__)
     parser.add_argument("--mib", type=float, default=25, help="MiB of a bucket")
     parser.add_argument("--times", type=int, default=20)
-    return parser.parse_args()
+    return job.parsed(parser)
 
 
 def copies_of(trace: Dict[str, Any], at_least: int) -> Dict[str, Copies]:
@@ -118,7 +118,7 @@ def measure(arguments: argparse.Namespace) -> List[figures.Figure]:
     command = ["--device", arguments.device, "--mib", str(mib), "--times", str(3 if arguments.small else 20)]
     found = []
     for hosts, name, has_bar in (([1], "1 rank", True), ([1, 1], "2 hosts on one bus", False)):
-        reports = job.reports("copies.py", hosts, command, limit_s=LIMIT_S)
+        reports = job.reports("copies.py", hosts, command, limit_s=LIMIT_S, environment=job.options(arguments))
         found += of_reports(reports, f"{name}, {mib:g} MiB", has_bar)
     return found
 

@@ -188,13 +188,15 @@ passed()
 def parse() -> argparse.Namespace:
     parser = job.parser(__doc__)
     parser.add_argument("--cases", default="", help="names of cases, separated by commas; all by default")
-    return parser.parse_args()
+    return job.parsed(parser)
 
 
-def run(case: Case, kind: str) -> str:
+def run(case: Case, kind: str, options: Dict[str, str]) -> str:
     """Why the case failed, empty if it passed."""
     body = (PREAMBLE + case.body).replace("{here!r}", repr(str(job.HERE))).replace("{kind!r}", repr(kind))
-    ended = job.ranks([1, 1], [sys.executable, "-c", body], limit_s=LIMIT_S, environment=case.environment)
+    ended = job.ranks(
+        [1, 1], [sys.executable, "-c", body], limit_s=LIMIT_S, environment={**options, **case.environment}
+    )
     problems = []
     for one, code, pattern in zip(ended, case.codes, case.patterns):
         end = " ".join((one.out + one.err).split())[-300:]
@@ -217,7 +219,7 @@ def measure(arguments: argparse.Namespace) -> List[figures.Figure]:
             found.append(figures.not_run(what, case.only_cuda))
             continue
         sys.stderr.write(f"{name}: 1+1 ranks\n")
-        problem = run(case, arguments.device)
+        problem = run(case, arguments.device, job.options(arguments))
         found.append(figures.Figure(what, 0 if problem else 1, at_least=1, at_most=1, note=problem))
     return found
 

@@ -97,7 +97,9 @@ def of_reports(found: List[Dict[str, Any]], groups: int, kind: str) -> List[figu
 def measure(arguments: argparse.Namespace) -> List[figures.Figure]:
     groups = 20 if arguments.small else arguments.groups
     command = ["--device", arguments.device, "--groups", str(groups)]
-    found = job.reports("groups.py", job.layout(arguments.layout), command, limit_s=LIMIT_S)
+    found = job.reports(
+        "groups.py", job.layout(arguments.layout), command, limit_s=LIMIT_S, environment=job.options(arguments)
+    )
     return of_reports(found, groups, arguments.device)
 
 

@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import secrets
 import signal
 import socket
@@ -68,6 +69,9 @@ def parser(description: Optional[str]) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--device", choices=["cuda", "emulated"], default="cuda", help="emulated: without a GPU")
     made.add_argument("--json", type=Path, help="the file for the figures")
+    made.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="an option of the engine, SMDP_...; repeatable"
+    )
     made.add_argument("--small", action="store_true", help="sizes that a CPU computes in seconds")
     return made
 
@@ -75,9 +79,17 @@ def parser(description: Optional[str]) -> argparse.ArgumentParser:
 def parsed(made: argparse.ArgumentParser) -> argparse.Namespace:
     """The arguments; ``--small`` has two ranks, as many as are needed for an exchange."""
     arguments = made.parse_args()
+    unknown = [one for one in arguments.set if not re.fullmatch(r"SMDP_\w+=.*", one)]
+    if unknown:
+        made.error(f"--set {unknown[0]}: write SMDP_NAME=VALUE")
     if arguments.small and hasattr(arguments, "layout"):
         arguments.layout = "1+1"
     return arguments
+
+
+def options(arguments: argparse.Namespace) -> Dict[str, str]:
+    """The variables of ``--set``."""
+    return dict(one.split("=", 1) for one in arguments.set)
 
 
 def free_port() -> int:

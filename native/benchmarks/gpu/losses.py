@@ -81,7 +81,9 @@ def run(arguments: argparse.Namespace, backend: str, precision: str) -> Dict[str
     for name in ("steps", "batch", "length"):
         command += [f"--{name}", str(getattr(arguments, name))]
     command += ["--small"] if arguments.small else []
-    found = job.reports("losses.py", job.layout(arguments.layout), command, limit_s=LIMIT_S)
+    found = job.reports(
+        "losses.py", job.layout(arguments.layout), command, limit_s=LIMIT_S, environment=job.options(arguments)
+    )
     same = [one for one in found if (one["losses"], one["scale"]) == (found[0]["losses"], found[0]["scale"])]
     if len(same) != len(found) or not all(one["on_gpu"] for one in found):
         raise job.JobFailedError(f"{backend}, {precision}: the ranks differ, or a parameter is not on the GPU: {found}")

@@ -46,7 +46,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=job.ROOT / "build" / "gpu", help="the folder for figures and logs")
     parser.add_argument("--only", default=",".join(PROGRAMS), help=f"of {', '.join(PROGRAMS)}")
     parser.add_argument("--budget-s", type=float, default=1500, help="seconds after which no program is started")
-    arguments = parser.parse_args()
+    arguments = job.parsed(parser)
     unknown = [one for one in arguments.only.split(",") if one not in PROGRAMS]
     if unknown:
         parser.error(f"--only: {', '.join(unknown)} is not one of {', '.join(PROGRAMS)}")
@@ -111,6 +111,7 @@ def run_program(name: str, arguments: argparse.Namespace, limit_s: float) -> Lis
     path.unlink(missing_ok=True)
     command = [sys.executable, str(job.HERE / f"{name}.py"), "--device", arguments.device, "--json", str(path)]
     command += ["--small"] if arguments.small else []
+    command += [word for one in arguments.set for word in ("--set", one)]
     log = arguments.out / f"{name}.log"
     code = bounded(command, log, limit_s)
     if path.exists():

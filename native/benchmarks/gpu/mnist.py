@@ -36,7 +36,6 @@ def train(arguments: argparse.Namespace, data: Path, folder: Path, backend: str,
     """The losses of all steps and the result that rank 0 reports."""
     script = SCRIPTS / "mnist_ddp.py"
     start = [sys.executable, str(script)]
-    environment = {}
     if arguments.device == "emulated":
         code = "import runpy, sys; from smdp_engine import cuda_on_cpu; cuda_on_cpu.install(); "
         start = [sys.executable, "-c", f"{code}sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], None, '__main__')"]
@@ -45,7 +44,7 @@ def train(arguments: argparse.Namespace, data: Path, folder: Path, backend: str,
     start += ["--train", str(data / "train"), "--test", str(data / "test"), "--model-dir", str(folder / "model")]
     start += ["--steps", str(8 if arguments.small else steps), "--backend", backend, "--precision", precision]
     sys.stderr.write(f"mnist_ddp.py --backend {backend} --precision {precision}: {arguments.layout} ranks\n")
-    ended = job.ranks(job.layout(arguments.layout), start, limit_s=LIMIT_S, environment=environment)
+    ended = job.ranks(job.layout(arguments.layout), start, limit_s=LIMIT_S, environment=job.options(arguments))
     job.failed(ended, f"mnist_ddp.py, {backend}, {precision}", LIMIT_S)
     events = [json.loads(line) for line in ended[0].out.splitlines() if line.startswith('{"smdp_event"')]
     (result,) = [event for event in events if event["event"] == "result"]

@@ -24,7 +24,7 @@ _SUMMARY = re.compile(r"^========= (?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMA
 def parse() -> argparse.Namespace:
     parser = job.parser(__doc__)
     parser.add_argument("--tools", default=",".join(TOOLS))
-    return parser.parse_args()
+    return job.parsed(parser)
 
 
 def work(arguments: argparse.Namespace) -> None:
@@ -77,7 +77,7 @@ def measure(arguments: argparse.Namespace) -> List[figures.Figure]:
             continue
         program = [sys.executable, str(job.HERE / "sanitizer.py"), "--device", arguments.device]
         command = [path, "--tool", tool, "--target-processes", "all", *program]
-        settings = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+        settings = {**job.options(arguments), "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
         sys.stderr.write(f"compute-sanitizer --tool {tool}: 1+1 ranks\n")
         ended = job.ranks([1, 1], command, limit_s=LIMIT_S, environment=settings)
         job.failed(ended, tool, LIMIT_S)

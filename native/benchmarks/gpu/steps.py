@@ -199,7 +199,9 @@ def measure(arguments: argparse.Namespace) -> List[figures.Figure]:
     tokens = arguments.tokens
     for backend in ("smddp", "gloo"):
         more = ["--backend", backend, "--tokens", str(tokens)]
-        found[backend] = job.reports("steps.py", layout, [*command, *more], limit_s=LIMIT_S)[0]
+        found[backend] = job.reports(
+            "steps.py", layout, [*command, *more], limit_s=LIMIT_S, environment=job.options(arguments)
+        )[0]
         tokens = found["smddp"]["tokens"]  # the same step
     return of_reports(found["smddp"], found["gloo"], arguments.layout)
 

@@ -191,6 +191,28 @@ def test_program_over_its_limit_is_ended(tmp_path: Path) -> None:
     assert running(mark) == []
 
 
+def test_options_of_the_engine_reach_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no other options: the command shows all of them."""
+    monkeypatch.setenv("SMDP_COPY_THREADS", "3")
+    monkeypatch.setattr(sys, "argv", ["x.py", "--set", "SMDP_LOCAL_REDUCER=gloo"])
+    arguments = job.parsed(job.parser("x"))
+    code = (
+        "import json, os; print(json.dumps([os.environ.get(n) for n in ('SMDP_LOCAL_REDUCER', 'SMDP_COPY_THREADS')]))"
+    )
+    (ended,) = job.ranks([1], [sys.executable, "-c", code], limit_s=200, environment=job.options(arguments))
+    assert ended.out == '["gloo", null]\n'
+
+
+@pytest.mark.parametrize("text", ["LOCAL_REDUCER=gloo", "SMDP_LOCAL_REDUCER", ""])
+def test_setting_that_is_no_option_is_refused(
+    text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["x.py", "--set", text])
+    with pytest.raises(SystemExit):
+        job.parsed(job.parser("x"))
+    assert f"--set {text}: write SMDP_NAME=VALUE" in capsys.readouterr().err
+
+
 def test_first_failed_rank_is_reported_before_late_ones() -> None:
     ended = [job.Rank(0, -9, "", "waits", True), job.Rank(1, 1, "", "Traceback\nValueError: no", False)]
     with pytest.raises(job.JobFailedError, match=r"^losses: rank 1 exited with 1:\nTraceback\nValueError: no$"):
