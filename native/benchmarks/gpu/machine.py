@@ -37,7 +37,8 @@ def describe(kind: str) -> Dict[str, Any]:
         env=environment,
     )
     if ran.returncode != 0:
-        raise RuntimeError((ran.stderr.strip().splitlines() or ["no output"])[-1])
+        reason = (ran.stderr.strip().splitlines() or ["no output"])[-1]
+        raise RuntimeError(f"{sys.executable} cannot use torch and smdp_engine: {reason}")
     found: Dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
     found.update(
         device=kind,

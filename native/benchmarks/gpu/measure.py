@@ -10,9 +10,11 @@ Example: ``make test-gpu``, or ``python native/benchmarks/gpu/measure.py --only 
 import argparse
 import contextlib
 import importlib.util
+import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Dict, List, Optional
@@ -37,6 +39,8 @@ WHAT = {
     "sanitizer": "compute-sanitizer",
 }
 LIMIT_S = 900
+#: What a program may take beyond the budget.
+BEYOND_S = 240
 _GRACE_S = 60
 TESTS = ["tests/gpu/test_gpu.py"]
 
@@ -46,6 +50,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=job.ROOT / "build" / "gpu", help="the folder for figures and logs")
     parser.add_argument("--only", default=",".join(PROGRAMS), help=f"of {', '.join(PROGRAMS)}")
     parser.add_argument("--budget-s", type=float, default=1500, help="seconds after which no program is started")
+    parser.add_argument("--keep", action="store_true", help="keep the rows of other programs from an earlier run")
     arguments = job.parsed(parser)
     unknown = [one for one in arguments.only.split(",") if one not in PROGRAMS]
     if unknown:
@@ -121,17 +126,39 @@ def run_program(name: str, arguments: argparse.Namespace, limit_s: float) -> Lis
     return [figures.Figure(WHAT[name], float("nan"), at_least=1, note=reason[-300:])]
 
 
-def run_one(name: str, arguments: argparse.Namespace) -> List[figures.Figure]:
+def run_one(name: str, arguments: argparse.Namespace, left_s: float) -> List[figures.Figure]:
+    """``left_s``: seconds of the budget."""
     began = time.monotonic()
+    limit_s = min(LIMIT_S, left_s + BEYOND_S)
     try:
-        found = run_tests(arguments.out, LIMIT_S) if name == "tests" else run_program(name, arguments, LIMIT_S)
+        found = run_tests(arguments.out, limit_s) if name == "tests" else run_program(name, arguments, limit_s)
     except subprocess.TimeoutExpired:
-        note = f"had not finished after {LIMIT_S} s ({arguments.out / name}.log)"
+        note = f"had not finished after {limit_s:.0f} s ({arguments.out / name}.log)"
         found = [figures.Figure(WHAT[name], float("nan"), at_least=1, note=note)]
     sys.stderr.write(f"{name}: {time.monotonic() - began:.0f} s\n")
     for one in found:
         sys.stderr.write(f"  {one.line()}\n")
     return found
+
+
+def kept(path: Path, found: Dict[str, Any], only: List[str]) -> List[figures.Figure]:
+    """The rows of other programs than ``only`` that an earlier run wrote.
+
+    Raises:
+        RuntimeError: it ran on another machine.
+    """
+    if not path.exists():
+        return []
+    before = json.loads(path.read_text(encoding="utf-8"))["machine"]
+    other = [one for one in ("device", "gpus", "torch", "processor") if before[one] != found[one]]
+    if other:
+        was = ", ".join(f"{one} {before[one]}" for one in other)
+        raise RuntimeError(f"--keep: {path} is of another machine ({was}): set another folder with --out")
+    return [one for one in figures.read(path) if one.details["program"] not in only]
+
+
+def of_program(name: str, rows: List[figures.Figure]) -> List[figures.Figure]:
+    return [replace(one, details={**one.details, "program": name}) for one in rows]
 
 
 def why_not(name: str, arguments: argparse.Namespace, no_gpu: Optional[str], began: float) -> str:
@@ -155,18 +182,21 @@ def heading(found: Dict[str, Any], arguments: argparse.Namespace) -> List[str]:
 def main() -> int:
     arguments = parse()
     arguments.out.mkdir(parents=True, exist_ok=True)
+    path, only = arguments.json or arguments.out / "figures.json", arguments.only.split(",")
     try:
         found = machine.describe(arguments.device)
+        rows = kept(path, found, only) if arguments.keep else []
     except RuntimeError as error:
-        sys.stderr.write(f"test-gpu: {sys.executable} cannot use torch and smdp_engine: {error}\n")
+        sys.stderr.write(f"test-gpu: {error}\n")
         return 2
     began = time.monotonic()
-    rows: List[figures.Figure] = []
-    for name in arguments.only.split(","):
+    for name in only:
         reason = why_not(name, arguments, machine.why_no_gpu(found), began)
-        rows += [figures.not_run(WHAT[name], reason)] if reason else run_one(name, arguments)
+        left_s = arguments.budget_s - (time.monotonic() - began)
+        new = [figures.not_run(WHAT[name], reason)] if reason else run_one(name, arguments, left_s)
+        rows = sorted([*rows, *of_program(name, new)], key=lambda one: PROGRAMS.index(one.details["program"]))
         # After each program, so that the figures survive a machine that is taken away.
-        figures.write(arguments.json or arguments.out / "figures.json", rows, machine=found)
+        figures.write(path, rows, machine=found)
         text = "\n".join([*heading(found, arguments), "", figures.table(rows)]) + "\n"
         (arguments.out / "table.md").write_text(text, encoding="utf-8")
     sys.stdout.write(text)

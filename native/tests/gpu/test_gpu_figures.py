@@ -191,6 +191,17 @@ def test_program_over_its_limit_is_ended(tmp_path: Path) -> None:
     assert running(mark) == []
 
 
+def test_rows_of_an_earlier_run_are_kept_on_the_same_machine_only(tmp_path: Path) -> None:
+    path = tmp_path / "figures.json"
+    machine_found = {"device": "cuda", "gpus": [{"name": "H100"}], "torch": "2.13.0", "processor": "x"}
+    assert measure.kept(path, machine_found, ["copies"]) == []
+    rows = [*measure.of_program("copies", [Figure("a", 1)]), *measure.of_program("groups", [Figure("b", 2)])]
+    figures.write(path, rows, machine=machine_found)
+    assert [one.name for one in measure.kept(path, machine_found, ["copies"])] == ["b"]
+    with pytest.raises(RuntimeError, match=r"is of another machine \(torch 2\.13\.0\): set another folder"):
+        measure.kept(path, {**machine_found, "torch": "2.0.1"}, ["copies"])
+
+
 def test_options_of_the_engine_reach_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     """And no other options: the command shows all of them."""
     monkeypatch.setenv("SMDP_COPY_THREADS", "3")
