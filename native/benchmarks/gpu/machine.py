@@ -23,19 +23,21 @@ print(json.dumps({{"torch": torch.__version__, "cuda": torch.version.cuda, "gpus
 """
 
 
+_QUERY_LIMIT_S = 600
+
+
 def describe(kind: str) -> Dict[str, Any]:
     """Raises:
     RuntimeError: torch or the engine cannot be imported.
     """
     environment = {**os.environ, "LOCAL_WORLD_SIZE": "1"}
-    ran = subprocess.run(
-        [sys.executable, "-c", _QUERY.format(emulated=kind != "cuda")],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env=environment,
-    )
+    command = [sys.executable, "-c", _QUERY.format(emulated=kind != "cuda")]
+    try:
+        ran = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_QUERY_LIMIT_S, env=environment
+        )
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"{sys.executable} has not imported torch after {_QUERY_LIMIT_S} s") from None
     if ran.returncode != 0:
         reason = (ran.stderr.strip().splitlines() or ["no output"])[-1]
         raise RuntimeError(f"{sys.executable} cannot use torch and smdp_engine: {reason}")
