@@ -58,7 +58,7 @@ def test_stock_estimator_sends_the_same_hyperparameters(type_: str, tmp_path: Pa
     caught = Caught(session)
     stock = PyTorch(
         entry_point="train.py",
-        source_dir=str(tmp_path / "src"),
+        source_dir="s3://bucket/sourcedir.tar.gz",
         role=plan.spec.role,
         framework_version="2.5.1",
         py_version="py311",
@@ -67,7 +67,6 @@ def test_stock_estimator_sends_the_same_hyperparameters(type_: str, tmp_path: Pa
         distribution=SWITCH,
         hyperparameters={"epochs": 2},
         output_path="s3://bucket/output",
-        code_location="s3://bucket/code",
         sagemaker_session=session,
     )
     EstimatorBase.fit.__wrapped__(stock, {"train": "s3://bucket/train"}, wait=False, job_name=plan.job)

@@ -75,9 +75,9 @@ def test_instances_match_their_documents() -> None:
 
 def test_values_from_memory_are_listed_by_field() -> None:
     for one in instances():
-        assert one.from_memory <= set(one._fields) - {"name", "gpus", "from_memory"}
+        assert one.from_memory <= set(one._fields) - {"name", "gpus", "from_memory", "sources"}
         assert re.fullmatch(r"\d+\.\d", one.compute_capability)
-        assert re.fullmatch(r"\d+\.\d", one.cuda_min)
+        assert one.cuda_min is None or re.fullmatch(r"\d+\.\d", one.cuda_min)
 
 
 def test_the_strict_policy_has_the_three_documented_types() -> None:
@@ -85,6 +85,15 @@ def test_the_strict_policy_has_the_three_documented_types() -> None:
     assert supported_instances("strict", "native") == supported_instances("strict", "smdistributed") == strict
     assert supported_instances("extended", "smdistributed") == [*strict, "ml.p4de.24xlarge"]
     assert supported_instances("extended", "native") == [one.name for one in instances()]
+
+
+def test_torch_distributed_runs_on_every_gpu_under_every_policy() -> None:
+    every = [one.name for one in instances()]
+    assert supported_instances("strict", "nccl") == supported_instances("extended", "nccl") == every
+    with_cpus = set(supported_instances("strict", "gloo"))
+    assert set(every) < with_cpus
+    assert "ml.c5.4xlarge" in with_cpus
+    assert not any(one.startswith(("ml.trn", "ml.p2")) for one in with_cpus)
 
 
 def test_builds_are_sorted_and_start_at_the_minimum() -> None:

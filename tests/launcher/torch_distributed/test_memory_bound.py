@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from smdp_launch.jobfile.model.spec import Model
 from smdp_launch.request.memory import least_memory
 
-pytestmark = [pytest.mark.torch, pytest.mark.runs]
+pytestmark = [pytest.mark.torch, pytest.mark.runs, pytest.mark.timeout(900)]
 PROGRAM = Path(__file__).parent / "memory_models.py"
 #: Models whose activations are small: the bound is most of what they need.
 TIGHT = ("perceptron-sgd", "perceptron-momentum", "perceptron-adamw", "perceptron-bfloat16", "lstm-adagrad")
@@ -21,7 +22,8 @@ TIGHT = ("perceptron-sgd", "perceptron-momentum", "perceptron-adamw", "perceptro
 
 @pytest.fixture(scope="module")
 def measured() -> list[dict[str, Any]]:
-    ran = subprocess.run([sys.executable, PROGRAM], capture_output=True, text=True, timeout=280, check=False)
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
+    ran = subprocess.run([sys.executable, PROGRAM], env=one_thread, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     return [json.loads(line) for line in ran.stdout.splitlines()]
 
