@@ -159,17 +159,30 @@ def unsupported_functions_name_the_page() -> None:
         torch.cuda.memory_snapshot,
         torch.cuda.memory._record_memory_history,
         torch.cuda.utilization,
-        torch.cuda.nccl.version,
         torch.cuda.cudart,
         lambda: torch.cuda.ExternalStream(0),
         lambda: torch.cuda.Event().ipc_handle(),
         lambda: nn.DataParallel(nn.Linear(1, 1)),
         lambda: torch.compile(nn.Linear(1, 1)),
         torch.compile(refused),
-        lambda: torch.distributed.init_process_group("nccl"),
-        lambda: torch.distributed.init_process_group(backend="cpu:gloo,cuda:nccl"),
     ):
         refused(call, "is not emulated by --cuda-on-cpu", "docs/how-to/cuda-on-cpu.md")
+
+
+def nccl_is_another_backend_under_its_name() -> None:
+    dist = torch.distributed
+    assert dist.is_nccl_available()
+    assert torch.cuda.nccl.version() == (0, 0, 0)
+    for backend in ("nccl", "NCCL", "cpu:gloo,cuda:nccl", "cuda:nccl"):
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+        assert dist.get_backend() == "nccl", backend
+        assert dist.distributed_c10d.get_backend() == "gloo", backend
+        assert dist.get_backend(dist.new_group([0], backend="gloo")) == "gloo"
+        assert dist.get_backend(dist.new_group([0], backend="nccl")) == "nccl"
+        ones = torch.ones(3, device="cuda")
+        dist.all_reduce(ones)
+        assert ones.tolist() == [1, 1, 1]
+        dist.destroy_process_group()
 
 
 def every_public_function_is_emulated_or_refused() -> None:

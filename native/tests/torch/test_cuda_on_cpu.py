@@ -58,6 +58,24 @@ def test_a_host_with_a_gpu_is_refused() -> None:
     assert "--cuda-on-cpu is for hosts without a GPU, this host has 8: launch without it" in ran.stderr
 
 
+def test_ranks_that_ask_for_nccl_exchange_on_the_engine() -> None:
+    body = """
+        dist.init_process_group("nccl", pg_options=None, device_id=torch.device("cuda", 0))
+        assert dist.get_backend() == "nccl"
+        assert dist.distributed_c10d.get_backend() == "smddp"
+        ours = torch.full((5,), float(rank + 1), device="cuda")
+        dist.all_reduce(ours)
+        assert ours.tolist() == [3.0] * 5
+        half = dist.new_group([rank], backend="nccl")
+        dist.barrier(group=half, device_ids=[0])
+        parts = [torch.empty(2, device="cuda") for _ in range(size)]
+        dist.all_gather(parts, torch.full((2,), float(rank), device="cuda"))
+        assert [one[0].item() for one in parts] == [0.0, 1.0]
+        dist.destroy_process_group()
+        """
+    ranks.run([1, 1], INSTALL.replace("\n", "\n        ").join(["        ", body.lstrip("\n").lstrip()]))
+
+
 def test_sync_batch_norm_equals_one_process() -> None:
     body = """
         from torch import nn
