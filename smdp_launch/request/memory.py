@@ -13,7 +13,7 @@ from smdp_launch.jobfile.model.spec import Model
 
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 #: Bytes of states for each byte of a trainable parameter, in the type of the parameters.
-_STATES = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2, "adagrad": 1, "rmsprop": 1, "lion": 1, "adafactor": 0}
+_STATES = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2, "adafactor": 0}
 _BYTE_STATES = {"adam8bit": 2}
 
 GIB = 1 << 30

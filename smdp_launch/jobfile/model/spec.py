@@ -172,8 +172,8 @@ class Model(Section):
         Literal["float32", "bfloat16", "float16"], Field(description="Type of the parameters and their gradients.")
     ] = "float32"
     optimizer: Annotated[
-        Literal["sgd", "momentum", "adam", "adamw", "adam8bit", "adagrad", "rmsprop", "lion", "adafactor"] | None,
-        Field(description="The optimizer, whose states are in the memory of the GPU too."),
+        Literal["sgd", "momentum", "adam", "adamw", "adam8bit", "adafactor"] | None,
+        Field(description="The optimizer; `momentum` stands for all with one state, as RMSprop, Adagrad and Lion."),
     ] = None
     sharding: Annotated[
         Literal["none", "optimizer", "gradients", "parameters"],

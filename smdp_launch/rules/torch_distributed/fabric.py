@@ -150,7 +150,7 @@ def hosts_have_efa(facts: Facts) -> Iterator[Problem]:
     rate = host.type_.network_gbit
     message = f"{host.name} has no EFA: NCCL exchanges between the hosts over TCP, with at most {rate} Gbit/s"
     help_ = "use one host with more GPUs, or a type with EFA (smdp-launch catalog instances --engine nccl)"
-    yield Problem(("compute", "instance_count"), message, f"{help_}; if that is fast enough, silence this")
+    yield Problem(("compute", "instance_type"), message, f"{help_}; if that is fast enough, silence this")
 
 
 @rule("SMDP330", *_TYPE, severity=Severity.WARNING)

@@ -83,9 +83,9 @@ MODELS: dict[str, tuple[Make, Callable[[], torch.Tensor], str, Optimizer, torch.
     "perceptron-adamw": (perceptron, floats(1, 512), "adamw", torch.optim.AdamW, torch.float32),
     "perceptron-bfloat16": (perceptron, floats(1, 512), "adamw", torch.optim.AdamW, torch.bfloat16),
     "convolutional-adam": (convolutional, floats(2, 3, 24, 24), "adam", torch.optim.Adam, torch.float32),
-    "residual-rmsprop": (residual, floats(1, 3, 32, 32), "rmsprop", torch.optim.RMSprop, torch.float32),
+    "residual-rmsprop": (residual, floats(1, 3, 32, 32), "momentum", torch.optim.RMSprop, torch.float32),
     "lstm-adagrad": (
-        *(lambda: Recurrent(nn.LSTM(64, 256, 2, batch_first=True), 256), floats(1, 8, 64), "adagrad"),
+        *(lambda: Recurrent(nn.LSTM(64, 256, 2, batch_first=True), 256), floats(1, 8, 64), "momentum"),
         *(torch.optim.Adagrad, torch.float32),
     ),
     "gru-adam": (
