@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from smdp_launch.catalog.engines import ENGINES, TORCH_DISTRIBUTED
+from smdp_launch.catalog.engines import ENGINES, TORCH_DISTRIBUTED, WITH_POLICY
 from smdp_launch.catalog.frameworks import (
     Build,
     alternatives,
@@ -55,7 +55,8 @@ class Listing:
 
 def list_instances(policy: str | None = None, engine: str | None = None, region: str | None = None) -> Listing:
     """The types that ``engine`` supports under ``policy``, without those that ``region`` certainly does not offer."""
-    engines = ENGINES if engine is None else (engine,)
+    every = ENGINES if policy is None else [one for one in ENGINES if one in WITH_POLICY]
+    engines = every if engine is None else (engine,)
     allowed = {name for one in engines for name in supported_instances(policy or "extended", one)}
     rows = [_instance_row(one, region) for one in instances() if one.name in allowed]
     available = [row for row in rows if not (row.get("offered") is False and row["offered_certain"])]

@@ -32,7 +32,7 @@ def print_instances(listing: Listing) -> None:
     )
     columns: list[tuple[str, Callable[[Row], str]]] = [
         ("type", lambda row: row["name"]),
-        ("GPUs x GB", lambda row: f"{row['gpus']} {row['gpu']} x {_cell(row, 'gpu_memory_gb')}"),
+        ("GPUs x GB", _gpus),
         ("GiB", lambda row: _cell(row, "memory_gib")),
         ("Gbit/s", lambda row: _cell(row, "network_gbit")),
         ("EFA", lambda row: _cell(row, "efa_interfaces")),
@@ -87,6 +87,11 @@ def _print_listing(listing: Listing, columns: Sequence[tuple[str, Callable[[Row]
     table = [Column(title, [cell(row) for row in listing.rows]) for title, cell in columns]
     print_table(Console(highlight=False), table)
     _print_notes(f"{count(len(listing.rows), 'row')}, checked {listing.checked}")
+
+
+def _gpus(row: Row) -> str:
+    name = row["gpu"].replace("RTX PRO", "RTX")  # a line has 80 columns
+    return f"{row['gpus']} {name} x {_cell(row, 'gpu_memory_gb')}"
 
 
 def _cell(row: Row, field: str) -> str:
