@@ -177,7 +177,7 @@ class Model(Section):
     ] = None
     sharding: Annotated[
         Literal["none", "optimizer", "gradients", "parameters"],
-        Field(description="What FSDP or ZeRO shares out over all workers; each value includes those before it."),
+        Field(description="What FSDP or ZeRO divides among all workers; each value includes those before it."),
     ] = "none"
 
 
