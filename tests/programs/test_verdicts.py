@@ -48,7 +48,6 @@ PROGRAMS = {
     "lightning": Program(["lightning_ddp.py", "smddp"], {}, 20, 20, 320, evaluated=2 + 2 * 3),
     "accelerate": Program(["accelerate_loop.py"], AS_ACCELERATE["smddp"], 10, 20, 320, evaluated=2 * 3),
     "accelerate-stream": Program(["accelerate_stream.py"], AS_ACCELERATE["smddp"], 20, 20, 320),
-    # The loaders work ahead: one more batch of training than steps.
     "trainer": Program(["without_gpu.py", "trainer_bert.py", "out"], AS_THE_TOOLKIT["smddp"], 10, 10, 80, evaluated=10),
     "deepspeed": Program(["deepspeed_zero.py", "smddp", "2"], {"DS_ACCELERATOR": "cpu"}, 10, 0, 0),
     "fsdp2": Program(["fsdp2.py", "smddp", "float32"], {}, 20, 0, 0),
@@ -72,7 +71,9 @@ def run(folder: Path, program: Program, cause: str) -> Ran:
     for script in HERE.glob("*.py"):
         (folder / "src" / script.name).write_text(script.read_text())
     (folder / "src" / "train.py").write_text(ENTRY.format(arguments=program.arguments))
-    environment = {**program.environment, "INJECT": cause, "SMDP_TIMING_S": "0.5", "HF_HUB_OFFLINE": "1"}
+    # The entrypoint sets the variables of SageMaker, as on SageMaker.
+    own = {name: value for name, value in program.environment.items() if not name.startswith("SM_")}
+    environment = {**own, "INJECT": cause, "SMDP_TIMING_S": "0.5", "HF_HUB_OFFLINE": "1"}
     text = JOB.replace('channels:\n  train: {s3: "s3://bucket/train"}\n', "").partition("local:")[0]
     text = text.replace("  hyperparameters: {epochs: 2}\n", "") + f"environment: {json.dumps(environment)}\n"
     (folder / "job.yaml").write_text(text)

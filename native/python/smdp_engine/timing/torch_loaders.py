@@ -155,6 +155,7 @@ class Loaders:
     def _end(self, source: Source) -> None:
         """The data has ended, or the loader has failed. Samples that no backward pass has used count if it follows
         before another batch: the script may have fetched them ahead."""
+        self._drop_left()
         if source.batches and source.passes == self.clock.passes and not source.evaluates:
             self._left = source.samples
             if not source.has_trained:

@@ -119,6 +119,19 @@ def test_evaluation_with_gradients_off_only_for_the_model() -> None:
     measured_rank.run(LOOP + EVALUATION + "dist.destroy_process_group()")
 
 
+def test_evaluation_after_each_step_of_a_loop_that_fetches_ahead() -> None:
+    measured_rank.run(
+        LOOP
+        + """
+for batch in ahead(DataLoader(Numbers(10), batch_size=2)):
+    train(batch)
+    for other in ahead(DataLoader(Numbers(3), batch_size=3)):  # a single batch
+        with torch.no_grad(): model(other[0])
+assert counts(event()) == (5, 10, 10)
+"""
+    )
+
+
 def test_evaluation_within_a_step_and_with_an_iterator_that_is_left() -> None:
     measured_rank.run(
         LOOP
