@@ -65,7 +65,11 @@ def _adapters(native: Path, machine: Machine, wanted: dict[str, list[str]], pyth
     builder = Builder(native, work, adapters, machine)
     versions = [(framework, one) for framework, found in wanted.items() for one in found]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        built = {path.name for paths in pool.map(lambda one: builder.build(*one, pythons), versions) for path in paths}
+        built = {
+            path.name
+            for paths in pool.map(lambda one: builder.build(one[0], one[1], pythons), versions)
+            for path in paths
+        }
     for other in adapters.glob("*.so"):
         if other.name not in built:
             other.unlink()
