@@ -172,7 +172,7 @@ class Engine final : public GroupServices {
   pid_t owner_;
   Layout layout_;
   Arena arena_;
-  std::size_t permanent_regions_;  // of arena_: those of the transport, and registered_
+  std::size_t permanent_regions_;            // of arena_: those of the transport, and registered_
   std::optional<std::uint64_t> registered_;  // on the loop: offset in arena_
   std::map<int, std::span<const std::byte>> peer_arenas_;
   std::vector<Mapping> mappings_;

@@ -73,7 +73,8 @@ class EngineBackend final : public c10d::Backend {
     if (tensors[0].layout() == at::kSparse) {
       return all_reduce_sparse(tensors, options);
     }
-    if (const auto local_first = within_host(); local_first && local_first->takes(tensors[0], options.reduceOp)) {
+    if (const auto local_first = within_host();
+        local_first && local_first->takes(tensors[0], options.reduceOp)) {
       return all_reduce_local_first(*local_first, tensors[0], options);
     }
     return launch(all_reduce(tensors, options.reduceOp, OpType::ALLREDUCE, "smddp:all_reduce"), options);
@@ -209,7 +210,8 @@ class EngineBackend final : public c10d::Backend {
       }
       const auto& ranks = parts.segments[i].ranks;
       const bool is_in_it = std::find(ranks.begin(), ranks.end(), getRank()) != ranks.end();
-      segments_.push_back(is_in_it ? create_group(name_ + ":segment " + std::to_string(i), members) : nullptr);
+      segments_.push_back(is_in_it ? create_group(name_ + ":segment " + std::to_string(i), members)
+                                   : nullptr);
     }
     local_first_ = std::make_shared<LocalFirst>(reducer, parts, getRank(), scatter, gather, device, [this] {
       const std::lock_guard lock_groups(groups_mutex_);
@@ -366,7 +368,8 @@ class EngineBackend final : public c10d::Backend {
   // Of the ranks that exchange a segment (host_parts.h).
   GroupPtr segment_group(std::size_t segment) {
     const std::lock_guard lock(groups_mutex_);
-    TORCH_CHECK(segment < segments_.size() && segments_[segment], "smddp: the exchange between hosts has ended");
+    TORCH_CHECK(segment < segments_.size() && segments_[segment],
+                "smddp: the exchange between hosts has ended");
     return segments_[segment];
   }
 

@@ -51,7 +51,8 @@ class DeviceRuntime {
     } else if (type_ == c10::DeviceType::CUDA) {
       // A c10::cuda::CUDAStream holds a c10::Stream and nothing else.
       using Handle = void*(const c10::Stream*);
-      const auto handle = reinterpret_cast<Handle*>(dlsym(RTLD_DEFAULT, "_ZNK3c104cuda10CUDAStream6streamEv"));
+      const auto handle =
+          reinterpret_cast<Handle*>(dlsym(RTLD_DEFAULT, "_ZNK3c104cuda10CUDAStream6streamEv"));
       const auto query = function<int(void*, int*)>("StreamIsCapturing");
       int status = 0;
       return handle != nullptr && query != nullptr && query(handle(&stream), &status) == 0 && status != 0;

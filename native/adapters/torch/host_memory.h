@@ -169,8 +169,8 @@ class RegisteredMemory {
   int rank_;
   std::mutex mutex_;
   // All guarded by mutex_.
-  std::optional<c10::DeviceType> type_;  // set by the first take()
-  std::byte* memory_ = nullptr;          // null: not registered
+  std::optional<c10::DeviceType> type_;          // set by the first take()
+  std::byte* memory_ = nullptr;                  // null: not registered
   std::map<std::uint64_t, std::uint64_t> free_;  // offset to length
   std::map<std::uint64_t, std::uint64_t> used_;
   std::list<Leaving> leaving_;  // in the order of their release

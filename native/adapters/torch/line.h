@@ -55,7 +55,7 @@ class Line {
     }
     const std::lock_guard one_at_a_time(close_mutex_);
     if (thread_.joinable()) {
-      const WithoutPythonLock unlocked;  // the tasks may need it
+      const WithoutPythonLock unlocked;                        // the tasks may need it
       owner_ == getpid() ? thread_.join() : thread_.detach();  // a forked child does not have it
     }
   }

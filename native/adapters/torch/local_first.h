@@ -117,8 +117,8 @@ class LocalFirstWork final : public c10d::Work {
     if (limit == 0) {
       changed_.wait(lock, done);  // each step has a deadline
     } else {
-      TORCH_CHECK_WITH(DistBackendError, changed_.wait_for(lock, timeout, done), "smddp: wait() gave up after ",
-                       timeout.count(), " ms; the operation continues");
+      TORCH_CHECK_WITH(DistBackendError, changed_.wait_for(lock, timeout, done),
+                       "smddp: wait() gave up after ", timeout.count(), " ms; the operation continues");
     }
     TORCH_CHECK_WITH(DistBackendError, failure_.empty(), "smddp: ", failure_);
     block_caller();

@@ -59,9 +59,10 @@ class Staging {
         streams_(device.type()),
         leaving_(streams_.getStreamFromGlobalPool(device, true)),
         returning_(streams_.getStreamFromGlobalPool(device, true)) {
-    TORCH_CHECK(!DeviceRuntime(device.type()).is_capturing(streams_.getStream(device)),
-                "smddp: a graph cannot record this call, because the exchange runs on the host: make the call "
-                "outside of the captured region");
+    TORCH_CHECK(
+        !DeviceRuntime(device.type()).is_capturing(streams_.getStream(device)),
+        "smddp: a graph cannot record this call, because the exchange runs on the host: make the call "
+        "outside of the captured region");
   }
 
   Staging(const Staging&) = delete;

@@ -9,7 +9,9 @@ SHARED_MEMORY = "shm"
 _DEVICES = {"nccl": "cuda", "gloo": "cpu", "smddp": None}
 
 
-def attach(adapter: Any, backend: Any, *, store: Any, ranks: Sequence[int], rank: int, name: str, limit: timedelta) -> None:
+def attach(
+    adapter: Any, backend: Any, *, store: Any, ranks: Sequence[int], rank: int, name: str, limit: timedelta
+) -> None:
     """Make the backend of a process group sum within each host first, where the option says so.
 
     Args:

@@ -19,7 +19,8 @@ struct Memory {
 class RegisteredMemory : public ::testing::TestWithParam<std::vector<int>> {
  protected:
   void open(std::vector<int> hosts, std::map<std::string, std::string> options = {}) {
-    cluster_ = std::make_unique<Cluster>(ClusterOptions{.hosts = std::move(hosts), .options = std::move(options)});
+    cluster_ =
+        std::make_unique<Cluster>(ClusterOptions{.hosts = std::move(hosts), .options = std::move(options)});
     ASSERT_TRUE(cluster_->ok());
     members_.resize(static_cast<std::size_t>(cluster_->size()));
     std::iota(members_.begin(), members_.end(), 0);
@@ -81,8 +82,9 @@ void RegisteredMemory::check(Collective collective, std::uint64_t count, bool in
   }
   for (std::size_t rank = 0; rank < size; ++rank) {
     const bool gets_none = collective == Collective::kReduce && rank != what.root;
-    handles.push_back(start(static_cast<int>(rank), what,
-                            {memories[rank].input, gets_none ? std::span<std::byte>() : memories[rank].output}));
+    handles.push_back(
+        start(static_cast<int>(rank), what,
+              {memories[rank].input, gets_none ? std::span<std::byte>() : memories[rank].output}));
   }
   const Buffer expected = reference_reduce(what.dtype, what.op, by_host(*cluster_, members_, inputs));
   for (std::size_t rank = 0; rank < size; ++rank) {

@@ -444,7 +444,8 @@ PYBIND11_MODULE(late_device, module) {
   module.def("copies", [] { return std::pair(copies_to_host.load(), copies_to_device.load()); });
   // The current stream of this thread; every later use of a destroyed one is an error.
   module.def("use_stream", [](c10::StreamId id) { current_stream = id; });
-  module.def("synchronize_stream", [](c10::StreamId id) { queues.at(static_cast<size_t>(id)).synchronize(); });
+  module.def("synchronize_stream",
+             [](c10::StreamId id) { queues.at(static_cast<size_t>(id)).synchronize(); });
   module.def("destroy_stream", [](c10::StreamId id) { destroyed = id; });
   module.def("is_available", [] { return true; });
   module.def("device_count", [] { return 1; });

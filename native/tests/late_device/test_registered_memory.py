@@ -114,7 +114,9 @@ print("ended", flush=True)
     ],
     ids=["off", "small", "refused"],
 )
-def test_without_enough_registered_memory_pinned_memory_serves(hosts: List[int], env: Dict[str, str], line: str) -> None:
+def test_without_enough_registered_memory_pinned_memory_serves(
+    hosts: List[int], env: Dict[str, str], line: str
+) -> None:
     cases = {
         "refusal": "late_device.refuse_to_register(os.environ.get('LATE_DEVICE_REFUSES') == '1')",
         SMALL_MEMORY: CASES[SMALL_MEMORY],
