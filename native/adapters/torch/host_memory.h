@@ -103,7 +103,7 @@ class RegisteredMemory {
 
  private:
   static constexpr std::uint64_t kAlignment = 512;
-  static constexpr std::chrono::seconds kLongestClose{2};
+  static constexpr std::chrono::seconds kLongestClose{10};
 
   struct Leaving {
     std::uint64_t offset;
