@@ -343,17 +343,18 @@ at::Tensor as_host(const at::Tensor& tensor) {
 // Where CUDA returns before the copy is made, so does this.
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   TORCH_CHECK(!failing_copies, "the device failed in a copy");
-  copies_to_host += to.is_cpu() ? 1 : 0;
-  copies_to_device += from.is_cpu() ? 1 : 0;
   current_queue().add([source = as_host(from), target = as_host(to)] {
     const c10::InferenceMode no_autograd;
     target.copy_(source);
   });
   const bool both_on_device = !from.is_cpu() && !to.is_cpu();
-  const bool to_pageable = to.is_cpu() && [&] {
+  const auto is_pageable = [](const at::Tensor& host) {
     const std::lock_guard lock(memory_mutex);
-    return !Hooks::is_pinned(to.storage().data()) && !Hooks::is_registered(to.data_ptr());
-  }();
+    return !Hooks::is_pinned(host.storage().data()) && !Hooks::is_registered(host.data_ptr());
+  };
+  const bool to_pageable = to.is_cpu() && is_pageable(to);
+  copies_to_host += to.is_cpu() && !to_pageable ? 1 : 0;
+  copies_to_device += from.is_cpu() && !is_pageable(from) ? 1 : 0;
   if (!both_on_device && (!non_blocking || to_pageable)) {
     current_queue().synchronize();
   }
@@ -440,7 +441,7 @@ PYBIND11_MODULE(late_device, module) {
     }
     return bytes;
   });
-  // Copies to the host and to the device so far.
+  // Copies so far to pinned or registered memory, and from it to the device.
   module.def("copies", [] { return std::pair(copies_to_host.load(), copies_to_device.load()); });
   // The current stream of this thread; every later use of a destroyed one is an error.
   module.def("use_stream", [](c10::StreamId id) { current_stream = id; });
