@@ -17,7 +17,7 @@ LONGEST = (
     "tests/endtoend/test_launch_local.py",
     "tests/endtoend/test_launch_interrupts.py",
     "tests/test_docs.py",
-    "native/tests/torch/test_device_tensors.py",
+    "native/tests/late_device/test_device_tensors.py",
     "native/tests/torch/test_first_generation_training.py",
     "native/tests/torch/test_first_generation_errors.py",
     "tests/programs/test_programs.py",

@@ -68,7 +68,8 @@ std::string plan_text(const Options& o) {
   return "SMDP_PIECE_KIB=" + std::to_string(o.piece_kib) + " SMDP_SMALL_KIB=" + std::to_string(o.small_kib) +
          " SMDP_BULK_KIB=" + std::to_string(o.bulk_kib) + " SMDP_WINDOW=" + std::to_string(o.window) +
          " SMDP_BUFFERS_IN_FLIGHT=" + std::to_string(o.buffers_in_flight) +
-         " SMDP_STREAMS=" + std::to_string(o.streams) + " SMDP_WIRE_DTYPE=" + o.wire_dtype;
+         " SMDP_STREAMS=" + std::to_string(o.streams) + " SMDP_WIRE_DTYPE=" + o.wire_dtype +
+         " SMDP_LOCAL_REDUCER=" + o.local_reducer;
 }
 
 class Bootstrap {

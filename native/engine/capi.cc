@@ -247,6 +247,28 @@ int smdp_engine_host_count(const smdp_engine* engine) {
   return static_cast<int>(engine->engine->layout().host_names.size());
 }
 
+int smdp_engine_host_of(const smdp_engine* engine, int rank) {
+  const auto& host_of = engine->engine->layout().host_of;
+  return rank < 0 || static_cast<std::size_t>(rank) >= host_of.size()
+             ? -1
+             : host_of[static_cast<std::size_t>(rank)];
+}
+
+const char* smdp_engine_local_reducer(const smdp_engine* engine) {
+  return engine->engine->options().local_reducer.c_str();
+}
+
+int smdp_engine_registered_memory(smdp_engine* engine, void** memory, uint64_t* bytes, smdp_error* error) {
+  return guarded(error, [&]() -> Status {
+    const auto found = engine->engine->registered_memory();
+    if (found.ok()) {
+      *memory = found->data();
+      *bytes = found->size();
+    }
+    return found.status();
+  });
+}
+
 int smdp_group_create(smdp_engine* engine, const int* members, int count, const char* name, double timeout_s,
                       smdp_group** group, smdp_error* error) {
   return guarded(error, [&]() -> Status {

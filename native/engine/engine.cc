@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <set>
 
 #include "base/bytes.h"
@@ -320,6 +321,43 @@ Status Engine::wait(OperationHandle& handle, double timeout_s) {
   const TimePoint deadline = timeout_s < 0 || timeout_s > 1e9 ? TimePoint::max() : after(timeout_s);
   executor_->drive([&handle] { return handle.is_complete(); }, deadline);
   return handle.is_complete() ? handle.status() : Status(Code::kTimeout, "the operation is not complete yet");
+}
+
+Result<std::span<std::byte>> Engine::registered_memory() {
+  const std::uint64_t wanted = static_cast<std::uint64_t>(config_.options.registered_mib) << 20U;
+  const std::uint64_t bytes = std::min<std::uint64_t>(wanted, arena_.bytes().size() / 2);
+  if (bytes == 0) {
+    return std::span<std::byte>();
+  }
+  struct Answer {
+    std::atomic<bool> there = false;
+    std::optional<std::uint64_t> offset;
+  };
+  const auto answer = std::make_shared<Answer>();
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_ || !is_own()) {
+      return Status(Code::kClosed, "the engine is closed, or belongs to the parent of this forked process");
+    }
+    executor_->post([this, answer, bytes] {
+      if (!registered_) {
+        registered_ = arena_.allocate(bytes);
+        permanent_regions_ += registered_ ? 1 : 0;
+      }
+      answer->offset = registered_;
+      answer->there = true;
+    });
+  }
+  constexpr double kLimit = 10;  // seconds
+  executor_->drive([&answer] { return answer->there.load(); }, after(kLimit));
+  if (!answer->there) {
+    return Status(Code::kTimeout, "the engine is blocked and has not set memory aside");
+  }
+  if (!answer->offset) {
+    return Status(Code::kExhausted, "the shared memory has no free range of " + std::to_string(bytes >> 20U) +
+                                        " MiB (SMDP_REGISTERED_MIB, SMDP_ARENA_MIB)");
+  }
+  return arena_.bytes().subspan(*answer->offset, bytes);
 }
 
 // --- On the loop ---

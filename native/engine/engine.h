@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -91,9 +92,13 @@ class Engine final : public GroupServices {
   Result<std::string> dump(const std::string& folder, const std::string& reason);
   // Waits until every other rank has sent a goodbye or is lost, at most SMDP_CLOSE_TIMEOUT_S.
   void await_others();
+  // A part of the shared memory that the caller divides itself, for as long as the engine lives; the same at
+  // every call. The other ranks of the host read values in it in place. Empty: SMDP_REGISTERED_MIB is 0.
+  Result<std::span<std::byte>> registered_memory();
 
   [[nodiscard]] const Layout& layout() const override { return layout_; }
   [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] const Options& options() const { return config_.options; }
   // False in a forked child, which must not use the engine, and must not destroy it either.
   [[nodiscard]] bool is_own() const;
 
@@ -167,7 +172,8 @@ class Engine final : public GroupServices {
   pid_t owner_;
   Layout layout_;
   Arena arena_;
-  std::size_t permanent_regions_;  // of arena_: those of the transport
+  std::size_t permanent_regions_;            // of arena_: those of the transport, and registered_
+  std::optional<std::uint64_t> registered_;  // on the loop: offset in arena_
   std::map<int, std::span<const std::byte>> peer_arenas_;
   std::vector<Mapping> mappings_;
   BulkBudget budget_;

@@ -19,6 +19,7 @@
 
 #include "collectives.h"
 #include "launcher.h"
+#include "local_first.h"
 #include "messages.h"
 #include "python_lock.h"
 #include "session.h"
@@ -47,6 +48,7 @@ class EngineBackend final : public c10d::Backend {
                 const std::string& name, std::chrono::milliseconds timeout, bool is_default)
       : Backend(rank, size),
         session_(find_session(store, rank, size, global_ranks, is_default)),
+        name_(name),
         timeout_s_(std::chrono::duration<double>(timeout).count()) {
     if (global_ranks.empty()) {
       global_ranks = session_->ranks;
@@ -55,7 +57,7 @@ class EngineBackend final : public c10d::Backend {
       const auto found = std::find(session_->ranks.begin(), session_->ranks.end(), global);
       members_.push_back(static_cast<int>(found - session_->ranks.begin()));
     }
-    group_ = create_group(name);
+    group_ = create_group(name, members_);
   }
   ~EngineBackend() override { close(); }
 
@@ -70,6 +72,10 @@ class EngineBackend final : public c10d::Backend {
     }
     if (tensors[0].layout() == at::kSparse) {
       return all_reduce_sparse(tensors, options);
+    }
+    if (const auto local_first = within_host();
+        local_first && local_first->takes(tensors[0], options.reduceOp)) {
+      return all_reduce_local_first(*local_first, tensors[0], options);
     }
     return launch(all_reduce(tensors, options.reduceOp, OpType::ALLREDUCE, "smddp:all_reduce"), options);
   }
@@ -176,6 +182,43 @@ class EngineBackend final : public c10d::Backend {
 
   // --- The group ---
 
+  // By rank of the group, the number of its host.
+  [[nodiscard]] std::vector<int> host_of() {
+    const std::lock_guard lock(groups_mutex_);
+    TORCH_CHECK(session_, "smddp: this process group was destroyed");
+    std::vector<int> hosts;
+    for (const int member : members_) {
+      hosts.push_back(smdp_engine_host_of(session_->engine, member));
+    }
+    return hosts;
+  }
+  [[nodiscard]] std::string local_reducer() {
+    const std::lock_guard lock(groups_mutex_);
+    TORCH_CHECK(session_, "smddp: this process group was destroyed");
+    return smdp_engine_local_reducer(session_->engine);
+  }
+  // From here on an all_reduce sums within the host first, in these two groups of its ranks (local_first.h).
+  void reduce_within_host(const std::string& reducer, const c10::intrusive_ptr<c10d::Backend>& scatter,
+                          const c10::intrusive_ptr<c10d::Backend>& gather,
+                          std::optional<c10::DeviceType> device) {
+    const HostParts parts(host_of());
+    const std::lock_guard lock(groups_mutex_);
+    for (std::size_t i = 0; i < parts.segments.size(); ++i) {
+      std::vector<int> members;
+      for (const int rank : parts.segments[i].ranks) {
+        members.push_back(members_[static_cast<std::size_t>(rank)]);
+      }
+      const auto& ranks = parts.segments[i].ranks;
+      const bool is_in_it = std::find(ranks.begin(), ranks.end(), getRank()) != ranks.end();
+      segments_.push_back(is_in_it ? create_group(name_ + ":segment " + std::to_string(i), members)
+                                   : nullptr);
+    }
+    local_first_ = std::make_shared<LocalFirst>(reducer, parts, getRank(), scatter, gather, device, [this] {
+      const std::lock_guard lock_groups(groups_mutex_);
+      segments_.clear();
+    });
+  }
+
   void setSequenceNumberForGroup() override {}  // it starts at 0 on every rank
   uint64_t getSequenceNumberForGroup() override { return sequence_; }
 #if SMDP_TORCH_FROM(2, 8)
@@ -242,6 +285,27 @@ class EngineBackend final : public c10d::Backend {
     return work;
   }
 
+  std::shared_ptr<LocalFirst> within_host() {
+    const std::lock_guard lock(groups_mutex_);
+    return local_first_;
+  }
+
+  WorkPtr all_reduce_local_first(LocalFirst& local_first, const at::Tensor& tensor,
+                                 const c10d::AllreduceOptions& options) {
+    const double timeout_s = seconds_of(options.timeout);
+    ++sequence_;
+    auto work = local_first.all_reduce(
+        tensor, options.reduceOp,
+        [this, limit = timeout_s > 0 ? timeout_s : timeout_s_.load()](std::size_t segment, Request request) {
+          return begin(segment_group(segment), std::move(request), limit, false);
+        });
+    coalesce(work);
+    if (waits_at_once(options)) {
+      work->wait(kNoTimeout);
+    }
+    return work;
+  }
+
   template <class CallOptions>
   WorkPtr launch(Request request, const CallOptions& options) {
     const GroupPtr group = own_group();
@@ -273,10 +337,10 @@ class EngineBackend final : public c10d::Backend {
   void gather_arrivals(std::chrono::milliseconds timeout, bool wait_all_ranks);
   void report_arrival(std::chrono::milliseconds timeout);
 
-  GroupPtr create_group(const std::string& name) {
+  GroupPtr create_group(const std::string& name, const std::vector<int>& members) {
     smdp_group* group = nullptr;
     smdp_error error{};
-    if (smdp_group_create(session_->engine, members_.data(), static_cast<int>(members_.size()), name.c_str(),
+    if (smdp_group_create(session_->engine, members.data(), static_cast<int>(members.size()), name.c_str(),
                           timeout_s_, &group, &error) != SMDP_OK) {
       raise(error);
     }
@@ -296,24 +360,45 @@ class EngineBackend final : public c10d::Backend {
     TORCH_CHECK(group_ != nullptr, "smddp: this process group was destroyed");
     GroupPtr& group = lanes_[lane];
     if (group == nullptr) {
-      group = create_group(lane);
+      group = create_group(lane, members_);
     }
     return group;
+  }
+
+  // Of the ranks that exchange a segment (host_parts.h).
+  GroupPtr segment_group(std::size_t segment) {
+    const std::lock_guard lock(groups_mutex_);
+    TORCH_CHECK(segment < segments_.size() && segments_[segment],
+                "smddp: the exchange between hosts has ended");
+    return segments_[segment];
   }
 
   void close() {
     std::shared_ptr<Session> session;
     GroupPtr own;
     std::map<std::string, GroupPtr> lanes;
+    std::vector<GroupPtr> segments;
+    std::shared_ptr<LocalFirst> local_first;
     {
       const std::lock_guard lock(groups_mutex_);
       session.swap(session_);
       own.swap(group_);
       lanes.swap(lanes_);
+      segments.swap(segments_);
+      local_first.swap(local_first_);
     }
     launcher_.close();
     lanes.clear();
     own.reset();
+    segments.clear();
+    if (local_first) {
+      for (const auto& group : local_first->groups()) {
+        if (const auto ours = c10::dynamic_intrusive_pointer_cast<EngineBackend>(group)) {
+          ours->close();
+        }
+      }
+      local_first->close();
+    }
     if (session) {
       const WithoutPythonLock unlocked;  // closing waits for other ranks
       session.reset();
@@ -325,6 +410,9 @@ class EngineBackend final : public c10d::Backend {
   std::shared_ptr<Session> session_;
   GroupPtr group_;
   std::map<std::string, GroupPtr> lanes_;
+  std::vector<GroupPtr> segments_;  // null: this rank is not in it
+  std::shared_ptr<LocalFirst> local_first_;
+  std::string name_;
   std::vector<int> members_;  // as ranks of the engine
   std::atomic<double> timeout_s_;
   std::atomic<uint64_t> sequence_ = 0;

@@ -6,8 +6,11 @@
 
 #include <smdp/engine.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <exception>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <utility>
@@ -44,6 +47,13 @@ int guarded(smdp_error* error, Body body) noexcept {
   }
 }
 
+inline c10::intrusive_ptr<EngineBackend> backend_of(const char* group) {
+  const auto found = c10d::resolve_process_group(group)->getBackend(c10::kCPU);
+  const auto ours = c10::dynamic_intrusive_pointer_cast<EngineBackend>(found);
+  TORCH_CHECK(ours, "smddp: the process group's backend is '", found->getBackendName(), "', not smddp");
+  return ours;
+}
+
 }  // namespace smdp_torch
 
 extern "C" {
@@ -60,6 +70,36 @@ SMDP_API int smdp_torch_create(const char* group, const int* global_ranks, size_
                       smdp_torch::create(smdp_torch::GroupStore::of(*found), found->getRank(),
                                          found->getSize(), {global_ranks, global_ranks + count}, name,
                                          std::chrono::milliseconds(timeout_ms), is_default != 0));
+  });
+}
+
+// By rank of the group, the number of its host, in `hosts`, which has room for all of them; `reducer` gets
+// SMDP_LOCAL_REDUCER.
+SMDP_API int smdp_torch_hosts(const char* group, int* hosts, char* reducer, size_t capacity,
+                              smdp_error* error) {
+  return smdp_torch::guarded(error, [&] {
+    const auto ours = smdp_torch::backend_of(group);
+    const std::vector<int> found = ours->host_of();
+    std::copy(found.begin(), found.end(), hosts);
+    std::snprintf(reducer, capacity, "%s", ours->local_reducer().c_str());
+  });
+}
+
+// From here on an all_reduce of `group` sums within the host first, in the process groups `scatter` and
+// `gather` of torch's registry; null where this rank is alone on its host. `device`: the kind of device for
+// which these have a backend, null: for any.
+SMDP_API int smdp_torch_reduce_within_host(const char* group, const char* reducer, const char* scatter,
+                                           const char* gather, const char* device, smdp_error* error) {
+  return smdp_torch::guarded(error, [&] {
+    std::optional<c10::DeviceType> type;
+    if (device != nullptr) {
+      type = c10::Device(device).type();
+    }
+    const auto backend = [type](const char* name) {
+      return name == nullptr ? c10::intrusive_ptr<c10d::Backend>()
+                             : c10d::resolve_process_group(name)->getBackend(type.value_or(c10::kCPU));
+    };
+    smdp_torch::backend_of(group)->reduce_within_host(reducer, backend(scatter), backend(gather), type);
   });
 }
 

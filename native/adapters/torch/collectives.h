@@ -3,6 +3,7 @@
 
 #include <torch/version.h>
 
+#include <map>
 #include <vector>
 
 #include "request.h"
@@ -76,8 +77,17 @@ inline void all_reduce_into(Request& request, const at::Tensor& tensor, const c1
 
 inline Request all_reduce(const Tensors& tensors, const c10d::ReduceOp& op, OpType type, const char* title) {
   Request request(type, title, tensors, tensors);
+  std::map<at::ScalarType, Tensors> loose;  // on a device, by type
   for (const at::Tensor& tensor : tensors) {
-    all_reduce_into(request, tensor, op);
+    if (tensors.size() == 1 || tensor.is_cpu()) {
+      all_reduce_into(request, tensor, op);
+    } else {
+      check(tensor);
+      loose[tensor.scalar_type()].push_back(tensor);
+    }
+  }
+  for (const auto& [of_type, some] : loose) {
+    all_reduce_into(request, some.size() == 1 ? some[0] : request.pack(some), op);
   }
   return request;
 }

@@ -121,7 +121,7 @@ class Launcher {
   void start(const Queued& queued) {
     try {
       queued.work->start(queued.group.get(), queued.timeout_s, false,
-                         [&](const Staging* staging, std::size_t call) {
+                         [&](Staging* staging, std::size_t call) {
                            const smdp_error error = await_turn(queued, staging, call);
                            if (error.code != SMDP_OK) {
                              const std::lock_guard lock(mutex_);
@@ -135,7 +135,7 @@ class Launcher {
   }
 
   // Waits until a call of the work may begin; an error: it never may.
-  smdp_error await_turn(const Queued& queued, const Staging* staging, std::size_t call) {
+  smdp_error await_turn(const Queued& queued, Staging* staging, std::size_t call) {
     const auto late = [&] { return too_late(queued); };
     const smdp_error error = late();
     if (error.code != SMDP_OK || staging == nullptr) {

@@ -38,7 +38,7 @@ class Request {
     kept_.push_back(dense(tensor));
     if (staging) {
       const at::Tensor values = kept_.back();
-      kept_.push_back(Staging::host_memory(values.sizes(), values));
+      kept_.push_back(staging->host_memory(values.sizes(), values));
       staging->to_host(values, kept_.back());
     }
     return kept_.back();
@@ -50,7 +50,7 @@ class Request {
       return keep(tensor);  // on the host they are all
     }
     kept_.push_back(tensor);
-    const at::Tensor memory = Staging::host_memory({parts, length}, tensor);
+    const at::Tensor memory = staging->host_memory({parts, length}, tensor);
     kept_.push_back(memory);
     for (int64_t i = 0; i < parts; ++i) {
       staging->to_host(part_of(tensor, parts, i).narrow(0, begin, length), memory[i]);
@@ -60,7 +60,7 @@ class Request {
   // The memory in which an output arrives.
   at::Tensor land(const at::Tensor& target) {
     use(target);
-    put_back(staging ? Staging::host_memory(target.sizes(), target) : gapless(target), target);
+    put_back(staging ? staging->host_memory(target.sizes(), target) : gapless(target), target);
     return back_.back().first;
   }
   at::Tensor land_parts(const at::Tensor& target, int64_t parts, int64_t begin, int64_t length) {
@@ -68,7 +68,7 @@ class Request {
     if (!staging) {
       return land(target);  // on the host they are all
     }
-    const at::Tensor memory = Staging::host_memory({parts, length}, target);
+    const at::Tensor memory = staging->host_memory({parts, length}, target);
     for (int64_t i = 0; i < parts; ++i) {
       put_back(memory[i], part_of(target, parts, i).narrow(0, begin, length));
     }
@@ -83,7 +83,18 @@ class Request {
   // Temporary memory like a tensor's for what arrives.
   at::Tensor memory(at::IntArrayRef sizes, const at::Tensor& like) {
     use(like);
-    return staging ? Staging::host_memory(sizes, like) : at::empty(sizes, like.options());
+    return staging ? staging->host_memory(sizes, like) : at::empty(sizes, like.options());
+  }
+  // Loose tensors on a device as one, by one copy there; the output is divided among them at the end.
+  at::Tensor pack(const Tensors& tensors) {
+    Tensors flat;
+    for (const at::Tensor& tensor : tensors) {
+      use(tensor);
+      flat.push_back(dense(tensor).reshape({-1}));
+    }
+    const at::Tensor packed = at::cat(flat);
+    packed_.emplace_back(packed, tensors);
+    return packed;
   }
   // After the call, copies `from` to `to`.
   void put_back(const at::Tensor& from, const at::Tensor& to) {
@@ -123,7 +134,7 @@ class Request {
     added.count = elements.count;
     calls.push_back(added);
     if (staging) {
-      staging->mark();
+      staging->add_call();
       ends_.push_back(back_.size());
     }
     return calls.back();
@@ -146,7 +157,13 @@ class Request {
       put(call == 0 ? 0 : ends_[call - 1], ends_[call]);
     }
   }
-  void finish() { put(0, back_.size()); }
+  void finish() {
+    put(0, back_.size());
+    const c10::InferenceMode no_grad;
+    for (const auto& [packed, tensors] : packed_) {
+      staging->unpack(packed, tensors);
+    }
+  }
 
  private:
   using Copy = std::pair<at::Tensor, at::Tensor>;  // from where, to where
@@ -174,6 +191,7 @@ class Request {
   std::vector<std::vector<smdp_part>> parts_;  // of the calls
   Tensors kept_;
   std::vector<Copy> back_;
+  std::vector<std::pair<at::Tensor, Tensors>> packed_;
   std::vector<std::size_t> ends_;  // of each call's copies in back_
   std::optional<c10::Device> device_;
 };

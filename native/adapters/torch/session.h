@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "../common/completer.h"
+#include "host_memory.h"
 #include "translate.h"
 
 namespace smdp_torch {
@@ -105,6 +106,7 @@ struct Session {
   std::vector<int> ranks;  // in the order of the engine's ranks, as torch's global ranks
 
   std::unique_ptr<StoreServer> served;  // on rank 0
+  std::shared_ptr<RegisteredMemory> memory;
 
   Session(const c10::intrusive_ptr<Store>& store, int rank, int size, std::vector<int> global_ranks)
       : ranks(std::move(global_ranks)) {
@@ -122,10 +124,14 @@ struct Session {
     if (rank == 0) {
       served = StoreServer::of(store);
     }
+    memory = std::make_shared<RegisteredMemory>(engine, rank);
+    const std::lock_guard lock(current_memory_mutex);
+    current_memory = memory;
   }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
   ~Session() {
+    memory->close();
     if (!served) {
       smdp_engine_close(engine);
       return;

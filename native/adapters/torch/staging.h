@@ -1,7 +1,8 @@
-// Tensors on a device: their values are exchanged through pinned host memory. They are copied there before a
-// call and back after it, on a separate stream beside the one that computes.
+// Tensors on a device: their values are exchanged through memory of the host. They are copied there before a
+// call and back after it, on streams beside the one that computes: one for each direction, since a device
+// copies both ways at once.
 //
-// Uses torch's device-generic streams and events only: one build serves every kind of device, and a machine
+// Uses torch's device-generic streams and events: one build serves every kind of device, and a machine
 // without one. It must not use a device that does not exist: torch built for CUDA ends the process then.
 #pragma once
 
@@ -12,14 +13,18 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "device_runtime.h"
+#include "host_memory.h"
 #include "translate.h"
 
 namespace smdp_torch {
@@ -28,6 +33,10 @@ namespace smdp_torch {
 // All ranks use the same pieces. 4 MiB: large enough for the wire and for the bus, small beside a bucket
 // of 25.
 constexpr int64_t kPieceBytes = 4 << 20;
+
+// Copies to the host that are queued ahead of the call that is next, so that the bus is not idle. No more:
+// the script's own copies and the copies back would wait behind a whole bucket.
+constexpr std::size_t kBytesAhead = 8U << 20U;
 
 // Calls make(begin, length) for each piece of `elements` elements of the tensor's type, which are exchanged
 // with each of `ranks`; once when there are no elements.
@@ -41,18 +50,27 @@ void in_pieces(const at::Tensor& like, int64_t elements, int64_t ranks, const Ma
   }
 }
 
-// The stream and the events for the copies of one work. Created and filled on the caller's thread.
+// The streams, the events and the memory for the copies of one work. Created and filled on the caller's
+// thread; its calls wait on one thread.
 class Staging {
  public:
   explicit Staging(c10::Device device)
-      : device_(device), streams_(device.type()), beside_(streams_.getStreamFromGlobalPool(device, true)) {}
+      : device_(device),
+        streams_(device.type()),
+        leaving_(streams_.getStreamFromGlobalPool(device, true)),
+        returning_(streams_.getStreamFromGlobalPool(device, true)) {
+    TORCH_CHECK(
+        !DeviceRuntime(device.type()).is_capturing(streams_.getStream(device)),
+        "smddp: a graph cannot record this call, because the exchange runs on the host: make the call "
+        "outside of the captured region");
+  }
 
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
   ~Staging() {
     try {
       const c10::DeviceGuard guard(device_);  // for the same reason as in await()
-      marks_.clear();
+      calls_.clear();
     } catch (const std::exception&) {
       // The threads that wait for a failed device get its error.
     }
@@ -60,46 +78,52 @@ class Staging {
 
   [[nodiscard]] c10::Device device() const { return device_; }
 
-  // Memory for the results of the exchange.
-  static at::Tensor host_memory(at::IntArrayRef sizes, const at::Tensor& like) {
-    return at::empty(sizes, at::TensorOptions().dtype(like.scalar_type()).pinned_memory(true));
+  // Memory of the host for values that are sent or arrive.
+  [[nodiscard]] at::Tensor host_memory(at::IntArrayRef sizes, const at::Tensor& like) const {
+    const auto options = at::TensorOptions().dtype(like.scalar_type());
+    const int64_t elements = c10::multiply_integers(sizes);
+    const auto shared = registered_memory();
+    std::byte* memory = shared == nullptr || elements == 0
+                            ? nullptr
+                            : shared->take(device_, static_cast<std::size_t>(elements) * like.element_size());
+    if (memory == nullptr) {
+      return at::empty(sizes, options.pinned_memory(true));
+    }
+    return at::from_blob(
+        memory, sizes,
+        [shared, memory, stream = returning_, failed = failed_](void*) {
+          *failed ? shared->abandon() : shared->release(memory, stream);
+        },
+        options);
   }
 
-  // Copies contiguous values to `memory`. The copy is complete when the device passes a later mark.
-  void to_host(const at::Tensor& values, const at::Tensor& memory) {
-    follow_caller();
-    const c10::StreamGuard guard(beside_);
-    memory.copy_(values, /*non_blocking=*/true);
-    sends_ = true;
-  }
+  // The values of the next call that are copied to `memory` before it: contiguous, and unchanged until then.
+  void to_host(const at::Tensor& values, const at::Tensor& memory) { next_.emplace_back(values, memory); }
 
-  // All later copies wait for the work that the caller's stream has queued so far.
+  // All copies wait for the work that the caller's stream has queued so far.
   void follow_caller() {
     c10::Event queued(device_.type());
     queued.record(streams_.getStream(device_));
-    queued.block(beside_);
+    queued.block(leaving_);
+    queued.block(returning_);
   }
 
-  // Marks the end of the copies that the next call needs, if there are any.
-  void mark() {
-    marks_.emplace_back();
-    if (sends_) {
-      marks_.back().emplace(device_.type()).record(beside_);
-    }
-  }
+  // The next call begins when the values are copied that it needs.
+  void add_call() { calls_.push_back({std::exchange(next_, {}), 0, std::nullopt}); }
 
   // Returns an error when it is too late to wait for a device.
   using Late = std::function<smdp_error()>;
 
-  // Waits until the device has passed a call's mark, or `late` returns an error. Polls, because a wait for an
+  // Waits until the values of a call are copied, or `late` returns an error. Polls, because a wait for an
   // event cannot be interrupted.
-  smdp_error await(std::size_t call, const Late& late) const {
-    const auto& mark = marks_[call];
+  smdp_error await(std::size_t call, const Late& late) {
     const c10::DeviceGuard guard(
         device_);  // otherwise the first query of a thread creates a context on device 0
+    queue_copies(call);
+    const auto& copied = calls_[call].copied;
     const auto began = std::chrono::steady_clock::now();
     smdp_error error{};
-    while (error.code == SMDP_OK && mark && !mark->query()) {
+    while (error.code == SMDP_OK && copied && !copied->query()) {
       if (std::chrono::steady_clock::now() - began < kSoon) {
         std::this_thread::yield();
       } else {
@@ -112,31 +136,78 @@ class Staging {
 
   // From any thread, one at a time. Both tensors may be released when it returns.
   void copy_back(const at::Tensor& from, const at::Tensor& to) {
-    const c10::StreamGuard guard(beside_);
+    const c10::StreamGuard guard(returning_);
     to.copy_(from.view_as(to), /*non_blocking=*/true);
     for (const at::Tensor& used : {from, to}) {
-      if (!used.is_cpu()) {  // pinned memory tracks its copies itself
-        streams_.recordDataPtrOnStream(used.storage().data_ptr(), beside_);
-      }
+      note_use(used);
     }
   }
+  // Divides what came back as one tensor.
+  void unpack(const at::Tensor& packed, const Tensors& tensors) {
+    const c10::StreamGuard guard(returning_);
+    int64_t begin = 0;
+    for (const at::Tensor& tensor : tensors) {
+      tensor.copy_(packed.narrow(0, begin, tensor.numel()).view_as(tensor), /*non_blocking=*/true);
+      begin += tensor.numel();
+      note_use(tensor);
+    }
+    note_use(packed);
+  }
 
-  // The caller's stream waits for all copies.
+  // The caller's stream waits for all copies back.
   void block_caller() {
     c10::Event copied(device_.type());
-    copied.record(beside_);
+    copied.record(returning_);
     copied.block(streams_.getStream(device_));
   }
-  [[nodiscard]] c10::Stream beside() const { return beside_; }
+  [[nodiscard]] c10::Stream returning() const { return returning_; }
+
+  // A call failed: other ranks may still read the memory of this one, and the device may still write to it.
+  void fail() { *failed_ = true; }
 
  private:
   static constexpr std::chrono::microseconds kSoon{50};
+  using Copy = std::pair<at::Tensor, at::Tensor>;  // from where, to where
+  struct Call {
+    std::vector<Copy> copies;  // not queued yet
+    std::size_t bytes = 0;     // queued
+    std::optional<c10::Event> copied;
+  };
+
+  void note_use(const at::Tensor& used) {
+    if (!used.is_cpu()) {  // memory of the host tracks its copies itself
+      streams_.recordDataPtrOnStream(used.storage().data_ptr(), returning_);
+    }
+  }
+
+  // Queues the copies of this call, and of the next ones as far as kBytesAhead allows.
+  void queue_copies(std::size_t call) {
+    const c10::StreamGuard guard(leaving_);
+    std::size_t ahead = 0;
+    for (std::size_t i = call + 1; i < queued_; ++i) {
+      ahead += calls_[i].bytes;
+    }
+    for (; queued_ < calls_.size() && (queued_ <= call || ahead < kBytesAhead); ++queued_) {
+      Call& next = calls_[queued_];
+      for (const auto& [values, memory] : std::exchange(next.copies, {})) {
+        memory.copy_(values, /*non_blocking=*/true);
+        next.bytes += values.nbytes();
+      }
+      if (next.bytes > 0) {
+        next.copied.emplace(device_.type()).record(leaving_);
+      }
+      ahead += queued_ > call ? next.bytes : 0;
+    }
+  }
 
   c10::Device device_;
   c10::impl::VirtualGuardImpl streams_;
-  c10::Stream beside_;
-  bool sends_ = false;                            // something is copied to the host
-  std::vector<std::optional<c10::Event>> marks_;  // by call
+  c10::Stream leaving_;
+  c10::Stream returning_;
+  std::vector<Copy> next_;  // of the next call
+  std::vector<Call> calls_;
+  std::size_t queued_ = 0;  // calls whose copies are queued
+  std::shared_ptr<std::atomic<bool>> failed_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 }  // namespace smdp_torch

@@ -65,7 +65,7 @@ class EngineWork final : public c10d::Work {
   [[nodiscard]] bool is_staged() const { return staging_ != nullptr; }
 
   // Waits for a call's turn; an error: the call must not begin.
-  using Turn = std::function<smdp_error(const Staging* staging, std::size_t call)>;
+  using Turn = std::function<smdp_error(Staging* staging, std::size_t call)>;
 
   // Starts the calls, once. The request owns their memory; it is finished when the last call has succeeded,
   // before any thread sees the results. When a call is refused, the earlier ones continue.
@@ -241,6 +241,9 @@ class EngineWork final : public c10d::Work {
       if (error.code != SMDP_OK && failure_.code == SMDP_OK) {
         failure_ = error;
         note_first_failure(error.code);
+        if (staging_) {
+          staging_->fail();
+        }
       }
       last = --pending_ == 0;
       const bool needs_copy = staging_ && piece != nullptr && error.code == SMDP_OK;
@@ -336,7 +339,7 @@ class EngineWork final : public c10d::Work {
     if (failure_.code == SMDP_OK) {
       std::optional<c10::StreamGuard> copies;  // the future records the stream after them
       if (staging_) {
-        copies.emplace(staging_->beside());
+        copies.emplace(staging_->returning());
       }
       future.markCompleted(at::IValue(results_));
     } else {

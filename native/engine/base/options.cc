@@ -45,6 +45,8 @@ const std::array kRows = {
     Row{{"SMDP_WINDOW", "integer", "", "16", "pieces of one broadcast or all_gather that a rank keeps in flight, at least two per host"}, &Options::window, 1, 4096},
     Row{{"SMDP_BUFFERS_IN_FLIGHT", "integer", "", "4", "operations of one group that run at once; with more than 16 hosts twice as many"}, &Options::buffers_in_flight, 1, 1024},
     Row{{"SMDP_ARENA_MIB", "integer", "MiB", "1024", "address space of a rank's shared memory; pages are taken when used"}, &Options::arena_mib, 16, 1 << 20},
+    Row{{"SMDP_REGISTERED_MIB", "integer", "MiB", "256", "the part of a rank's shared memory that a GPU copies to and from directly, at most half of it; 0: none"}, &Options::registered_mib, 0, 1 << 20},
+    Row{{"SMDP_LOCAL_REDUCER", "text", "", "shm", "how PyTorch's all_reduce sums within a host; shm: shared memory; nccl, gloo or smddp: a process group of the host's ranks with that backend"}, &Options::local_reducer, 0, 0},
     Row{{"SMDP_WIRE_DTYPE", "text", "", "", "bfloat16 or float16: the type in which float32 sums and averages are sent between hosts, at half the bytes; empty: float32"}, &Options::wire_dtype, 0, 0},
     Row{{"SMDP_CONGESTION", "text", "", "cubic", "TCP congestion control between hosts; empty: the system's"}, &Options::congestion, 0, 0},
     Row{{"SMDP_PIN_CPU", "integer", "", "-1", "processor for the engine's thread; -1: no pinning"}, &Options::pin_cpu, -1, 4095},
@@ -73,9 +75,11 @@ struct Choice {
 constexpr std::array<std::string_view, 5> kKernels = {"auto", "portable", "avx2", "avx512", "neon"};
 constexpr std::array<std::string_view, 5> kTraceSignals = {"", "USR1", "USR2", "QUIT", "HUP"};
 constexpr std::array<std::string_view, 3> kWireDTypes = {"", "bfloat16", "float16"};
+constexpr std::array<std::string_view, 4> kLocalReducers = {"shm", "nccl", "gloo", "smddp"};
 constexpr std::array kChoices = {
     Choice{"SMDP_KERNELS", kKernels, "one of auto, portable, avx2, avx512, neon"},
     Choice{"SMDP_TRACE_SIGNAL", kTraceSignals, "USR1, USR2, QUIT, HUP or empty"},
+    Choice{"SMDP_LOCAL_REDUCER", kLocalReducers, "one of shm, nccl, gloo, smddp"},
     Choice{"SMDP_WIRE_DTYPE", kWireDTypes, "bfloat16, float16 or empty"},
 };
 

@@ -32,6 +32,8 @@ struct Options {
   std::int64_t window = 16;
   std::int64_t buffers_in_flight = 4;
   std::int64_t arena_mib = 1024;
+  std::int64_t registered_mib = 256;
+  std::string local_reducer = "shm";
   std::string wire_dtype;
   std::string congestion = "cubic";
   std::int64_t pin_cpu = -1;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <new>
 #include <optional>
 #include <span>
@@ -47,6 +48,14 @@ class RegionTable {
   [[nodiscard]] std::size_t count() const { return holders_.size(); }
   // The most bytes that the regions of all groups can have together.
   [[nodiscard]] std::uint64_t capacity() const { return arena_.bytes().size(); }
+  // Where these bytes are in the arena; nullopt: not in it.
+  [[nodiscard]] std::optional<std::uint64_t> offset_of(std::span<const std::byte> bytes) const {
+    const std::span<const std::byte> all = arena_.bytes();
+    const std::less_equal<> not_after;
+    const bool within = !bytes.empty() && !all.empty() && not_after(all.data(), bytes.data()) &&
+                        not_after(bytes.data() + bytes.size(), all.data() + all.size());
+    return within ? std::optional(static_cast<std::uint64_t>(bytes.data() - all.data())) : std::nullopt;
+  }
   [[nodiscard]] std::span<std::byte> at(std::uint64_t offset, std::uint64_t bytes) const {
     return arena_.bytes().subspan(offset, bytes);
   }

@@ -31,6 +31,7 @@ ShmJob::ShmJob(LocalSpec spec, std::shared_ptr<RegionTable> regions, Send send, 
   host_ranks_ = &spec_.layout->hosts[static_cast<std::size_t>(spec_.layout->host_of[rank])];
   local_ = spec_.layout->local_of[rank];
   locals_ = host_ranks_->size();
+  input_offset_ = regions_->offset_of(spec_.input);
   max_offered_ = std::min(spec_.offload->has_threads() ? kHeldOutToThreads : kHeldOutBytes,
                           regions_->capacity() / kHeldOutShare);
 }
@@ -128,6 +129,14 @@ void ShmJob::pump() {
       ++next_;
       continue;
     }
+    if (input_offset_) {
+      ++next_;
+      offered_ += std::max<std::uint64_t>(at.bytes, 1);
+      lent_.insert(piece);
+      contributions_.push_back({piece, *input_offset_ + at.in_offset, true});
+      contribute_copied();
+      continue;
+    }
     const auto offset = take(at.bytes);
     if (!offset) {
       return;  // retried when memory is freed, and on the next tick
@@ -158,7 +167,9 @@ void ShmJob::contribute_copied() {
     header.bytes = at.bytes;
     contributions_.pop_front();
     send_(static_cast<int>(at.lane % locals_), header);
-    events_.handed_over(header.piece);
+    if (!lent_.contains(header.piece)) {
+      events_.handed_over(header.piece);
+    }
   }
 }
 
@@ -348,6 +359,9 @@ bool ShmJob::on_frame(int local_sender, const FrameHeader& header) {
       return on_offer(local_sender, header);
     case FrameType::kConsumed:  // the region itself is released by the engine, which outlives this job
       offered_ -= std::min(offered_, std::max<std::uint64_t>(header.bytes, 1));
+      if (lent_.erase(header.piece) > 0) {
+        events_.handed_over(header.piece);
+      }
       pump();
       return true;
     case FrameType::kTaken:

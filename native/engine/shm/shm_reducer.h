@@ -5,12 +5,16 @@
 // arena and acknowledges the values (kConsumed). Final bytes go the other way: the agent sends the offset of
 // its memory (kOffer), and each rank copies the bytes out and acknowledges them (kTaken). A rank that is
 // alone on its host copies nothing: its input is the sum, its output the result.
+//
+// An input that lies in the rank's arena (Engine::registered_memory) is not copied: its place is sent. The
+// values are then in use until the agent has acknowledged them.
 #pragma once
 
 #include <functional>
 #include <list>
 #include <map>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "shm/local_reducer.h"
 #include "shm/region_table.h"
@@ -81,7 +85,9 @@ class ShmJob final : public LocalJob {
   int local_ = 0;
   std::size_t locals_ = 1;
   const std::vector<int>* host_ranks_ = nullptr;
-  std::size_t next_ = 0;           // into the plan's order
+  std::optional<std::uint64_t> input_offset_;  // of an input in this rank's arena
+  std::unordered_set<std::uint32_t> lent_;     // pieces of it that the agents read
+  std::size_t next_ = 0;                       // into the plan's order
   std::uint64_t max_offered_ = 0;  // bytes: the most that may be offered to the other ranks at a time
   std::uint64_t offered_ = 0;      // bytes offered
   std::optional<TimePoint> starved_since_;

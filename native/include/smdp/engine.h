@@ -151,6 +151,16 @@ SMDP_API int smdp_engine_dump(smdp_engine* engine, const char* folder, char* pat
 SMDP_API void smdp_engine_abandon(smdp_engine* engine);
 
 SMDP_API int smdp_engine_host_count(const smdp_engine* engine);
+/* The number of the host that has this rank of the job; -1: there is no such rank. */
+SMDP_API int smdp_engine_host_of(const smdp_engine* engine, int rank);
+/* The value of SMDP_LOCAL_REDUCER, which the adapters apply; lives as long as the engine. */
+SMDP_API const char* smdp_engine_local_reducer(const smdp_engine* engine);
+/* A part of this rank's shared memory (SMDP_REGISTERED_MIB), for as long as the engine lives; the caller
+ * divides it. The other ranks of the host read the values of a call in it in place, so that a device can
+ * copy them there. After a call that failed they may still read its memory: do not write to it again. Null
+ * and 0 when the option is 0. */
+SMDP_API int smdp_engine_registered_memory(smdp_engine* engine, void** memory, uint64_t* bytes,
+                                           smdp_error* error);
 
 /* A group of ranks of the job; `members` in the order of their rank within the group. Sends nothing. Every
  * member creates its groups of one name and one set of members in the same order. timeout_s 0:

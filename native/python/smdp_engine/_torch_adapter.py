@@ -1,5 +1,6 @@
 """The compiled adapter of torch: a module of this Python for torch before 2.6, else a library with a C interface."""
 
+import contextlib
 import ctypes
 import importlib
 import importlib.machinery
@@ -8,7 +9,7 @@ import itertools
 import os
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 _LONGEST_ERROR = 2044  # bytes, as in smdp_error
 _LONGEST_PATH = 4096
@@ -21,7 +22,7 @@ class _Error(ctypes.Structure):
 
 
 def open_adapter(path: Path) -> Any:
-    """The adapter in the file: its functions create, average_named, retire, abandon and dump, and ``built_for``.
+    """The adapter in the file: the functions and the attribute of _Adapter.
 
     Raises:
         ImportError, OSError: the file cannot be loaded.
@@ -49,6 +50,14 @@ class _Adapter:
             ctypes.c_int,
             ctypes.POINTER(_Error),
         )
+        library.smdp_torch_hosts.argtypes = (
+            ctypes.c_char_p,
+            ctypes.POINTER(ctypes.c_int),
+            ctypes.c_char_p,
+            ctypes.c_size_t,
+            ctypes.POINTER(_Error),
+        )
+        library.smdp_torch_reduce_within_host.argtypes = (*(ctypes.c_char_p,) * 5, ctypes.POINTER(_Error))
         library.smdp_torch_name_next.argtypes = (ctypes.c_char_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32)
         library.smdp_torch_name_next.restype = None
         library.smdp_torch_dump.argtypes = (
@@ -76,12 +85,10 @@ class _Adapter:
     ) -> Any:
         """The backend of a process group. It comes from C++ on a group that exists for this alone."""
         group = self._c10d.ProcessGroup(store, rank, size)
-        handle = f"smdp/{next(_numbers)}"
         error = _Error()
-        self._c10d._register_process_group(handle, group)
-        try:
+        with self._registered(group) as handle:
             code = self._library.smdp_torch_create(
-                handle.encode(),
+                handle,
                 (ctypes.c_int * len(global_ranks))(*global_ranks),
                 len(global_ranks),
                 name.encode(),
@@ -89,10 +96,52 @@ class _Adapter:
                 is_default,
                 error,
             )
-        finally:
-            self._c10d._unregister_process_group(handle)
         self._check(code, error)
         return group._get_backend(self._torch.device("cpu"))
+
+    def hosts(self, backend: Any) -> Tuple[List[int], str]:
+        """By rank of the backend's group, the number of its host; and the value of SMDP_LOCAL_REDUCER."""
+        found, reducer, error = (ctypes.c_int * backend.size())(), ctypes.create_string_buffer(64), _Error()
+        with self._registered(self._group_of(backend, "cpu")) as handle:
+            code = self._library.smdp_torch_hosts(handle, found, reducer, len(reducer), error)
+        self._check(code, error)
+        return list(found), reducer.value.decode()
+
+    def reduce_within_host(
+        self, backend: Any, reducer: str, scatter: Optional[Any], gather: Optional[Any], device: Optional[str]
+    ) -> None:
+        """From here on an all_reduce of the backend sums within the host first, in these two backends of its ranks.
+
+        Args:
+            scatter, gather: None where this rank is alone on its host.
+            device: the kind of tensors that the two take; None: any.
+        """
+        error = _Error()
+        with contextlib.ExitStack() as registered:
+            handles = [
+                registered.enter_context(self._registered(self._group_of(one, kind))) if one is not None else None
+                for one, kind in ((backend, "cpu"), (scatter, device or "cpu"), (gather, device or "cpu"))
+            ]
+            code = self._library.smdp_torch_reduce_within_host(
+                handles[0], reducer.encode(), *handles[1:], device.encode() if device else None, error
+            )
+        self._check(code, error)
+
+    def _group_of(self, backend: Any, device: str) -> Any:
+        """A process group that has this backend for the kind of device."""
+        group = self._c10d.ProcessGroup(self._c10d.HashStore(), backend.rank(), backend.size())
+        group._register_backend(self._torch.device(device), self._c10d.ProcessGroup.BackendType.CUSTOM, backend)
+        return group
+
+    @contextlib.contextmanager
+    def _registered(self, group: Any) -> Iterator[bytes]:
+        """The name under which C++ finds the process group meanwhile."""
+        handle = f"smdp/{next(_numbers)}"
+        self._c10d._register_process_group(handle, group)
+        try:
+            yield handle.encode()
+        finally:
+            self._c10d._unregister_process_group(handle)
 
     def average_named(self, backend: Any, buffer: Any, lane: str, step: int, index: int, buffers: int) -> Any:
         """Begin the average of a flat buffer that has a name instead of a place in the order of calls."""

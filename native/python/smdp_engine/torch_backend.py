@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List
 
-from . import _torch_adapter, _torch_patches, adapters
+from . import _local_reducer, _torch_adapter, _torch_patches, adapters
 from ._library import build, library
 from .launchers import is_rank_0
 
@@ -81,16 +81,26 @@ class _Groups:
         self._ranks: Dict[str, List[int]] = {}
 
     def create(self, options: Any, _backend_options: Any) -> Any:
-        self._ranks[options.group_id] = list(options.global_ranks_in_group)
-        return adapter().create(
+        ranks = self._ranks[options.group_id] = list(options.global_ranks_in_group)
+        backend = adapter().create(
             store=options.store,
             rank=options.group_rank,
             size=options.group_size,
-            global_ranks=self._ranks[options.group_id],
+            global_ranks=ranks,
             name=options.group_id,
             timeout=options.timeout,
             is_default=not _distributed().is_initialized(),
         )
+        _local_reducer.attach(
+            adapter(),
+            backend,
+            store=options.store,
+            ranks=ranks or range(options.group_size),
+            rank=options.group_rank,
+            name=options.group_id,
+            limit=options.timeout,
+        )
+        return backend
 
     def create_for_checks(self, *, store: Any, rank: int, size: int, watched: str, timeout: Any) -> Any:
         """A second group with the ranks of the group ``watched``."""

@@ -4,6 +4,10 @@
 // that reads a tensor without the right wait reads old values. Released memory is overwritten as soon as its
 // stream, and the streams that it was recorded on, have passed: code that releases it too early reads invalid
 // values. The queues can be paused, to see which code waits for them.
+//
+// Memory of the host can be registered with it as with CUDA, by functions with CUDA's names and the prefix
+// "late" (at the end). LATE_DEVICE_BLOCKING=1 makes every operation complete before it returns, as
+// CUDA_LAUNCH_BLOCKING does.
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
@@ -24,6 +28,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -43,7 +48,9 @@ const c10::Device kDevice(kLate, 0);
 class Queue {
  public:
   void add(std::function<void()> job) {
-    const std::lock_guard lock(mutex_);
+    static const char* const blocking = std::getenv("LATE_DEVICE_BLOCKING");
+    static const bool is_blocking = blocking != nullptr && *blocking == '1';
+    std::unique_lock lock(mutex_);
     jobs_.push_back({std::chrono::steady_clock::now() + kDelay, std::move(job)});
     ++added_;
     if (!started_) {
@@ -51,6 +58,9 @@ class Queue {
       std::thread([this] { run(); }).detach();  // like a device's, it outlives its process's main()
     }
     changed_.notify_all();
+    if (is_blocking) {
+      changed_.wait(lock, [this, mine = added_] { return done_ >= mine; });
+    }
   }
   void synchronize() {
     std::unique_lock lock(mutex_);
@@ -98,15 +108,25 @@ class Queue {
   bool held_ = false;
 };
 
-constexpr size_t kQueues = 9;  // the first is the default stream
+constexpr size_t kPool = 8;
+constexpr size_t kQueues = kPool + 2;  // the first is the default stream, the last a stream of the script
 std::array<Queue, kQueues>& queues = *new std::array<Queue, kQueues>;
-Queue& queue_of(const c10::Stream& stream) { return queues.at(static_cast<size_t>(stream.id())); }
+std::atomic<c10::StreamId> destroyed = -1;
+Queue& queue_of(const c10::Stream& stream) {
+  TORCH_CHECK(stream.id() != destroyed, "the stream was destroyed");
+  return queues.at(static_cast<size_t>(stream.id()));
+}
 
 thread_local c10::StreamId current_stream = 0;
 c10::Stream stream_of(c10::StreamId id) { return c10::Stream(c10::Stream::UNSAFE, kDevice, id); }
 Queue& current_queue() { return queue_of(stream_of(current_stream)); }
 
 std::atomic<bool> failing = false;
+std::atomic<bool> failing_copies = false;
+std::atomic<bool> capturing = false;
+std::atomic<int> allocations_left = -1;  // below 0: no limit
+std::atomic<uint64_t> copies_to_host = 0;
+std::atomic<uint64_t> copies_to_device = 0;
 
 struct Mark {
   std::mutex mutex;
@@ -164,6 +184,8 @@ void let_go(void* context) {
 
 struct DeviceMemory final : c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
+    TORCH_CHECK_WITH(OutOfMemoryError, allocations_left < 0 || allocations_left-- > 0,
+                     "the device is out of memory");
     void* memory = std::malloc(bytes + 1);
     std::memset(memory, 0xCD, bytes);
     return {memory, new Block{memory, bytes, current_stream}, &let_go, kDevice};
@@ -193,6 +215,10 @@ struct PinnedMemory final : c10::Allocator {
 std::set<const void*>& PinnedMemory::pinned = *new std::set<const void*>;
 PinnedMemory pinned_memory;
 
+// Memory that others own and the device copies to and from directly: it does not know who uses it.
+std::map<const void*, size_t>& registered = *new std::map<const void*, size_t>;  // guarded by memory_mutex
+std::atomic<bool> refusing = false;
+
 struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
@@ -205,7 +231,17 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_memory; }
   bool isPinnedPtr(const void* data) const override {
     const std::lock_guard lock(memory_mutex);
-    return PinnedMemory::pinned.count(data) > 0;
+    return is_pinned(data);
+  }
+  // With memory_mutex held.
+  static bool is_registered(const void* data) {
+    const auto after = registered.upper_bound(data);
+    return after != registered.begin() &&
+           static_cast<const char*>(data) <
+               static_cast<const char*>(std::prev(after)->first) + std::prev(after)->second;
+  }
+  static bool is_pinned(const void* data) {
+    return is_registered(data) || PinnedMemory::pinned.count(data) > 0;
   }
 };
 
@@ -222,7 +258,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getDefaultStream(c10::Device /*device*/) const override { return stream_of(0); }
   c10::Stream getStreamFromGlobalPool(c10::Device /*device*/, bool /*high*/) const override {
     static std::atomic<c10::StreamId> next = 0;
-    return stream_of(1 + next++ % static_cast<c10::StreamId>(kQueues - 1));
+    return stream_of(1 + next++ % static_cast<c10::StreamId>(kPool));
   }
   c10::Stream getNewStream(c10::Device device, int /*priority*/) const override {
     return getStreamFromGlobalPool(device, false);
@@ -230,6 +266,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream exchangeStream(c10::Stream stream) const override {
     return stream_of(std::exchange(current_stream, stream.id()));
   }
+  bool isStreamCapturing(const c10::Stream& /*stream*/) const override { return capturing; }
   bool queryStream(const c10::Stream& stream) const override { return queue_of(stream).idle(); }
   void synchronizeStream(const c10::Stream& stream) const override { queue_of(stream).synchronize(); }
   void synchronizeDevice(c10::DeviceIndex /*device*/) const override {
@@ -292,10 +329,12 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::opti
                                            c10::dtype_or_default(dtype));
 }
 
-// The same memory as a queue sees it. Pinned memory knows who uses it; a device's belongs to who made it, and
-// must be noted on other streams.
+// The same memory as a queue sees it. Torch's memory of the host knows who uses it. Registered memory does
+// not; a device's belongs to who made it, and must be noted on other streams.
 at::Tensor as_host(const at::Tensor& tensor) {
-  const at::Tensor kept = tensor.is_cpu() ? tensor : at::Tensor();
+  const std::lock_guard lock(memory_mutex);
+  const bool knows_its_users = tensor.is_cpu() && !Hooks::is_registered(tensor.data_ptr());
+  const at::Tensor kept = knows_its_users ? tensor : at::Tensor();
   return at::from_blob(
       tensor.data_ptr(), tensor.sizes(), tensor.strides(), [kept](void*) {},
       tensor.options().device(c10::kCPU).pinned_memory(false));
@@ -303,12 +342,20 @@ at::Tensor as_host(const at::Tensor& tensor) {
 
 // Where CUDA returns before the copy is made, so does this.
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  TORCH_CHECK(!failing_copies, "the device failed in a copy");
   current_queue().add([source = as_host(from), target = as_host(to)] {
     const c10::InferenceMode no_autograd;
     target.copy_(source);
   });
   const bool both_on_device = !from.is_cpu() && !to.is_cpu();
-  if (!both_on_device && !non_blocking) {
+  const auto is_pageable = [](const at::Tensor& host) {
+    const std::lock_guard lock(memory_mutex);
+    return !Hooks::is_pinned(host.storage().data()) && !Hooks::is_registered(host.data_ptr());
+  };
+  const bool to_pageable = to.is_cpu() && is_pageable(to);
+  copies_to_host += to.is_cpu() && !to_pageable ? 1 : 0;
+  copies_to_device += from.is_cpu() && !is_pageable(from) ? 1 : 0;
+  if (!both_on_device && (!non_blocking || to_pageable)) {
     current_queue().synchronize();
   }
   return to;
@@ -350,6 +397,26 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, module) {
 
 }  // namespace
 
+// --- The functions that the device's runtime adds to torch's ---
+
+extern "C" {
+__attribute__((visibility("default"))) int lateHostRegister(void* memory, size_t bytes, unsigned /*flags*/) {
+  if (refusing) {
+    return 2;
+  }
+  const std::lock_guard lock(memory_mutex);
+  registered[memory] = bytes;
+  return 0;
+}
+__attribute__((visibility("default"))) int lateHostUnregister(void* memory) {
+  const std::lock_guard lock(memory_mutex);
+  return registered.erase(memory) == 1 ? 0 : 3;
+}
+__attribute__((visibility("default"))) const char* lateGetErrorString(int code) {
+  return code == 2 ? "too much memory is registered" : "the memory is not registered";
+}
+}
+
 PYBIND11_MODULE(late_device, module) {
   at::RegisterPrivateUse1HooksInterface(new Hooks());
   // All streams but the default one are paused until they are released.
@@ -360,6 +427,27 @@ PYBIND11_MODULE(late_device, module) {
   });
   // A query whether an event has passed reports that the device failed.
   module.def("fail", [](bool fails) { failing = fails; });
+  module.def("fail_copies", [](bool fails) { failing_copies = fails; });
+  // So many allocations succeed from here on; below 0: all.
+  module.def("limit_allocations", [](int left) { allocations_left = left; });
+  module.def("capture", [](bool captures) { capturing = captures; });
+  module.def("refuse_to_register", [](bool refuses) { refusing = refuses; });
+  // Bytes of the memory that is registered.
+  module.def("registered", [] {
+    const std::lock_guard lock(memory_mutex);
+    size_t bytes = 0;
+    for (const auto& [memory, length] : registered) {
+      bytes += length;
+    }
+    return bytes;
+  });
+  // Copies so far to pinned or registered memory, and from it to the device.
+  module.def("copies", [] { return std::pair(copies_to_host.load(), copies_to_device.load()); });
+  // The current stream of this thread; every later use of a destroyed one is an error.
+  module.def("use_stream", [](c10::StreamId id) { current_stream = id; });
+  module.def("synchronize_stream",
+             [](c10::StreamId id) { queues.at(static_cast<size_t>(id)).synchronize(); });
+  module.def("destroy_stream", [](c10::StreamId id) { destroyed = id; });
   module.def("is_available", [] { return true; });
   module.def("device_count", [] { return 1; });
   module.def("current_device", [] { return 0; });

@@ -8,6 +8,7 @@ from typing import Dict, List, Optional
 import ranks
 
 LATE = """
+sys.setdlopenflags(sys.getdlopenflags() | os.RTLD_GLOBAL)  # its runtime is found by the names of its functions
 import late_device
 torch.utils.rename_privateuse1_backend("late")
 torch._register_device_module("late", late_device)

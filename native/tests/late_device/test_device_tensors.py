@@ -1,36 +1,21 @@
 """Tensors on a device that delays its operations: a missing wait gives wrong values."""
 
-import importlib.metadata
-import os
-from pathlib import Path
 from typing import List
 
 import device_cases
-import late_device_build
+import late_job
 import pytest
 import ranks
-from torch_version import needs_torch, torch_version
 
-pytestmark = [pytest.mark.torch, needs_torch]
+pytestmark = [pytest.mark.torch, late_job.needs_torch]
 
 CASES = {**device_cases.CASES, **device_cases.HELD}
-
-
-# The late device needs the interface of this version of torch for external devices.
-LATE_FROM = (2, 13)
-BUILDS = Path(__file__).parents[2] / "build" / "late_device"
 
 
 @pytest.fixture(scope="module")
 def outcomes() -> List[ranks.Outcome]:
     """The outcomes of the ranks of one job."""
-    version = importlib.metadata.version("torch")
-    if torch_version() < LATE_FROM:
-        pytest.skip(f"the late device does not support torch {version}")
-    folder = BUILDS / version
-    late_device_build.built(folder)
-    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
-    return device_cases.job(device_cases.LATE, CASES, env={"PYTHONPATH": path})
+    return late_job.run([2, 2], CASES)
 
 
 @pytest.mark.runs

@@ -1,0 +1,74 @@
+"""The process groups in which the ranks of a host sum first (SMDP_LOCAL_REDUCER)."""
+
+import importlib
+from datetime import timedelta
+from typing import Any, Optional, Sequence
+
+SHARED_MEMORY = "shm"
+# The kind of tensors that a backend takes here; None: any.
+_DEVICES = {"nccl": "cuda", "gloo": "cpu", "smddp": None}
+
+
+def attach(
+    adapter: Any, backend: Any, *, store: Any, ranks: Sequence[int], rank: int, name: str, limit: timedelta
+) -> None:
+    """Make the backend of a process group sum within each host first, where the option says so.
+
+    Args:
+        ranks: the group's global ranks, of which ``rank`` is an index.
+        limit: the deadline of a call.
+
+    Raises:
+        RuntimeError: this machine cannot have the process groups.
+    """
+    hosts, reducer = adapter.hosts(backend)
+    if reducer == SHARED_MEMORY or len(set(hosts)) == len(hosts):
+        return
+    mates = [mate for mate, host in enumerate(hosts) if host == hosts[rank]]
+    dist: Any = importlib.import_module("torch.distributed")
+
+    def group(purpose: str) -> Optional[Any]:
+        if len(mates) == 1:
+            return None
+        place = dist.PrefixStore(f"smdp/{purpose}/{hosts[rank]}", store)
+        local_rank = mates.index(rank)
+        if reducer == "smddp":
+            return adapter.create(
+                store=place,
+                rank=local_rank,
+                size=len(mates),
+                global_ranks=[ranks[mate] for mate in mates],
+                name=f"{name}:{purpose}",
+                timeout=limit,
+                is_default=False,
+            )
+        if reducer == "gloo":
+            return dist.ProcessGroupGloo(place, local_rank, len(mates), limit)
+        return _nccl(dist, place, local_rank, len(mates), limit)
+
+    adapter.reduce_within_host(backend, reducer, group("scatter"), group("gather"), _DEVICES[reducer])
+
+
+def _nccl(dist: Any, store: Any, rank: int, size: int, limit: timedelta) -> Any:
+    cuda = importlib.import_module("torch.cuda")
+    refusal = nccl_refusal(
+        is_built=dist.is_nccl_available(),
+        devices=[cuda.get_device_name(number) for number in range(cuda.device_count())],
+    )
+    if refusal:
+        raise RuntimeError(f"smddp: SMDP_LOCAL_REDUCER=nccl: {refusal}: set it to shm")
+    options = dist.ProcessGroupNCCL.Options()
+    options.is_high_priority_stream = True
+    options._timeout = limit
+    return dist.ProcessGroupNCCL(store, rank, size, options)
+
+
+def nccl_refusal(*, is_built: bool, devices: Sequence[str]) -> Optional[str]:
+    """Why this process cannot use NCCL with the other ranks of its host; ``devices``: the names of its GPUs."""
+    if not is_built:
+        return "this build of torch has no NCCL"
+    if not devices:
+        return "this process sees no GPU"
+    if any(" MIG " in name for name in devices):
+        return f"NCCL does not connect the parts of a divided GPU ({devices[0]})"
+    return None

@@ -1,0 +1,131 @@
+"""Copies between a device and the engine's shared memory, which is registered with it."""
+
+from typing import Dict, List
+
+import device_cases
+import late_job
+import pytest
+import ranks
+
+pytestmark = [pytest.mark.torch, pytest.mark.runs, late_job.needs_torch]
+
+CASES = {
+    "the memory is registered at the first call with a tensor of the device": """
+dist.all_reduce(torch.ones(3))
+assert late_device.registered() == 0
+dist.all_reduce(t := slowly(torch.ones(3))); assert same(t, torch.full((3,), float(size)))
+assert late_device.registered() == 256 << 20
+""",
+    "memory is not reused before the copies back are complete": """
+out = [empty(SMALL) for _ in range(3)]
+for t in out: t.cpu()  # wait until it is created
+for round in range(3):
+    late_device.hold(rank != 0)  # from here on no copy to the device is made
+    works = [dist.broadcast(torch.full((SMALL,), float(10 * round + i), device=device) if rank == 0 else out[i], 0,
+                            async_op=True) for i in range(3)]
+    for work in works: work.wait()
+    late_device.hold(False)
+    for i in range(3): assert rank == 0 or same(out[i], torch.full((SMALL,), float(10 * round + i))), (round, i)
+    dist.barrier()
+""",
+    "loose tensors are packed and copied as one": """
+ts = [slowly(mine(100 + i)) for i in range(20)]
+before = late_device.copies()
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    dist.all_reduce_coalesced(ts)
+to_host, to_device = (after - first for after, first in zip(late_device.copies(), before))
+assert (to_host, to_device) == (1, 1), (to_host, to_device)
+assert all(same(t, summed(100 + i)) for i, t in enumerate(ts))
+mixed = [slowly(mine(SMALL)), slowly(mine(10, torch.float16)), slowly(mine(3000).view(3, 1000)).t(), slowly(mine(7))]
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    dist.all_reduce_coalesced(mixed)
+assert same(mixed[0], summed(SMALL)) and same(mixed[1], summed(10, torch.float16))
+assert same(mixed[2], summed(3000).view(3, 1000).t()) and same(mixed[3], summed(7))
+""",
+    "few copies are queued ahead of the exchange": """
+group = dist.new_group()
+t = slowly(torch.ones(40 << 20, dtype=torch.uint8))  # ten pieces
+t.cpu()
+before = late_device.copies()[0]
+late_device.hold(True)
+work = dist.all_reduce(t, group=group, async_op=True)
+while late_device.copies()[0] == before: time.sleep(0.001)
+time.sleep(0.1)
+queued = late_device.copies()[0] - before
+assert queued <= 3, queued  # the piece of the first call, and 8 MiB
+late_device.hold(False)
+work.wait(); assert (t.cpu() == size).all()
+""",
+    "more tensors than the registered memory holds": """
+works = [(t, dist.all_reduce(t, async_op=True)) for t in [slowly(mine(LARGE)) for _ in range(4)]]
+for t, work in works: work.wait(); assert same(t, summed(LARGE))
+""",
+}
+SMALL_MEMORY = "more tensors than the registered memory holds"
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> List[ranks.Outcome]:
+    return late_job.run([2, 2], CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_registered_memory(name: str, outcomes: List[ranks.Outcome]) -> None:
+    device_cases.passed(name, outcomes)
+
+
+def test_destroying_the_group_undoes_the_registration() -> None:
+    end = "dist.destroy_process_group(); assert late_device.registered() == 0, late_device.registered()\n"
+    end += "print('undone', flush=True)\n"
+    call = {"a call": "dist.all_reduce(t := slowly(mine(LARGE))); assert same(t, summed(LARGE))"}
+    for outcome in late_job.run([2], call, end=end):
+        assert "undone" in outcome.out and outcome.code == 0, outcome.err
+
+
+def test_memory_stays_registered_while_a_copy_uses_it() -> None:
+    call = {
+        "a call": """
+out = empty(SMALL)
+out.cpu()
+work = dist.broadcast(slowly(mine(SMALL, of=0)) if rank == 0 else out, src=0, async_op=True)
+late_device.hold(rank != 0)
+work.wait()
+globals()["out"] = out
+"""
+    }
+    end = """
+dist.destroy_process_group()
+assert (late_device.registered() > 0) == (rank != 0), late_device.registered()
+late_device.hold(False)
+print("ended", flush=True)
+"""
+    for outcome in late_job.run([2], call, end=end):
+        assert "ended" in outcome.out and outcome.code == 0, outcome.err
+
+
+@pytest.mark.parametrize(
+    ("hosts", "env", "line"),
+    [
+        ([2, 2], {"SMDP_REGISTERED_MIB": "0"}, ""),
+        ([2, 2], {"SMDP_REGISTERED_MIB": "4", "SMDP_ARENA_MIB": "16"}, ""),
+        ([3, 1], {"LATE_DEVICE_REFUSES": "1"}, "lateHostRegister: too much memory is registered"),
+    ],
+    ids=["off", "small", "refused"],
+)
+def test_without_enough_registered_memory_pinned_memory_serves(
+    hosts: List[int], env: Dict[str, str], line: str
+) -> None:
+    cases = {
+        "refusal": "late_device.refuse_to_register(os.environ.get('LATE_DEVICE_REFUSES') == '1')",
+        SMALL_MEMORY: CASES[SMALL_MEMORY],
+        **{name: device_cases.CASES[name] for name in ("sums", "released memory is not reused too early")},
+    }
+    outcomes = late_job.run(hosts, cases, env=env)
+    for name in cases:
+        device_cases.passed(name, outcomes)
+    for outcome in outcomes:
+        text = f"smdp: rank {outcome.rank}: the engine's shared memory is not registered with the device ({line})"
+        assert outcome.err.count(text) == (1 if line else 0), outcome.err
+        assert line or "not registered" not in outcome.err, outcome.err
