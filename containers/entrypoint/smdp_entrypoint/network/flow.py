@@ -16,6 +16,7 @@ from typing import Sequence
 _SIZE = 192  # bytes of struct tcp_info up to the counters of time, which Linux 4.9 added
 _ACKED = 120  # offset of tcpi_bytes_acked (Linux 4.2)
 _BUSY = 168  # offset of tcpi_busy_time, tcpi_rwnd_limited; in microseconds
+_MIN_RTT = 148  # offset of tcpi_min_rtt, in microseconds
 # A shorter time says nothing about the rate.
 _LEAST_SENDING = 0.05
 
@@ -40,6 +41,16 @@ class Sample:
             return cls(now, acked, None)
         busy, no_room = struct.unpack_from("QQ", info, _BUSY)
         return cls(now, acked, max(0, busy - no_room) / 1e6)
+
+
+def least_round_trip(connection: socket.socket) -> float | None:
+    """The shortest round trip of the connection in seconds, as the kernels of both hosts saw it: no process waits in
+    it. None if the kernel does not report it."""
+    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _SIZE)
+    if len(info) < _MIN_RTT + 4:
+        return None
+    microseconds = int(struct.unpack_from("I", info, _MIN_RTT)[0])
+    return microseconds / 1e6 if 0 < microseconds < 0xFFFFFFFF else None
 
 
 @dataclass(frozen=True)
