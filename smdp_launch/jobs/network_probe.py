@@ -13,7 +13,7 @@ from smdp_launch.jobfile.model.types import MAX_NAME
 
 #: The probe takes about a minute. This is the limit of its cost.
 MAX_RUN = 300
-#: Tells the entrypoint to probe the network and to exit.
+#: With it the entrypoint probes the network and exits.
 _VARIABLE = "SMDP_NETWORK_ONLY"
 _SUFFIX = "-probe"
 

@@ -75,7 +75,7 @@ class FollowView:
 
     Args:
         layout: can be set later, before the first log line.
-        quiet: omit the hosts' logs and the workers that they start.
+        quiet: omit the hosts' logs and the workers that they start, and show the network's problems.
         run: the numbers beside the bar, which the caller keeps up to date.
     """
 
@@ -202,7 +202,7 @@ class FollowView:
             who, error = f"rank {event.fields.get('rank')} on {event.host}", str(event.fields.get("error"))
             failure = error if error.startswith(who) else f"{who} failed: {error}"
             self._console.print(Text(failure, "bold red"))
-        elif event.name == "network":
+        elif event.name == "network" and self._quiet:  # else the log has the same lines
             self._network(NetworkReport.of(event.fields))
         elif event.name == FAULT:
             self._console.print(Text(f"rehearsal: {describe_fault(event)}", "bold magenta"))
