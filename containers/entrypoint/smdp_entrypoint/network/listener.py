@@ -23,7 +23,7 @@ from smdp_entrypoint.network.rails import Rail
 _HANDSHAKE_S = 2.0
 _MAX_UNAUTHENTICATED = 128
 _MAX_CONNECTIONS = 4096
-_LONGEST_S = 30.0
+_LONGEST_S = 600.0
 _TICK_S = 0.25
 
 
@@ -174,7 +174,7 @@ class Listener:
 
 
 def _within(value: Any, most: float) -> float:
-    """A number of seconds from another host. Raises ValueError."""
-    if not isinstance(value, (int, float)) or not 0 <= value <= most:
+    """A number of seconds from another host, `most` at most. Raises ValueError."""
+    if not isinstance(value, (int, float)) or not value >= 0:
         raise ValueError("no number of seconds")
-    return float(value)
+    return min(float(value), most)

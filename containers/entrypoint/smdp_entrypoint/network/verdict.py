@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -86,25 +85,38 @@ def links_of(observed: Observed, require: float | None) -> list[Link]:
                 known.latency = one.value if one.value is not None else known.latency
     live = {link.rail for link in links.values() if link.gbit is not None} | set(observed.rails[:1])
     found = [link for link in links.values() if link.rail in live]
+    usual = {rail: _Usual.of([link for link in found if link.rail == rail]) for rail in live}
     for link in found:
-        link.verdict = _verdict(link, found, observed, require)
+        link.verdict = _verdict(link, usual[link.rail], observed, require)
     return found
 
 
-def _verdict(link: Link, links: Sequence[Link], observed: Observed, require: float | None) -> str:
+@dataclass(frozen=True)
+class _Usual:
+    """The medians of a rail; None for fewer than three links."""
+
+    gbit: float | None
+    latency: float | None
+
+    @classmethod
+    def of(cls, links: Sequence[Link]) -> _Usual:
+        rates = [one.gbit for one in links if one.gbit is not None]
+        latencies = [one.latency for one in links if one.latency is not None]
+        return cls(*(statistics.median(values) if len(values) > 2 else None for values in (rates, latencies)))
+
+
+def _verdict(link: Link, usual: _Usual, observed: Observed, require: float | None) -> str:
     if link.gbit is None:
         return "unknown" if {link.source, link.target} & set(observed.silent) else "unreachable"
-    if link.share is not None and link.share < (SLOW if require is None else require):
-        return "slow"
-    if observed.figure is None:
+    if link.share is None:
         return "ok"
-    alike = [one for one in links if one.rail == link.rail]
-    rates = [one.gbit for one in alike if one.gbit is not None]
-    if len(rates) > 2 and link.gbit < UNEQUAL * statistics.median(rates):
+    if link.share < (SLOW if require is None else require):
+        return "slow"
+    if usual.gbit is not None and link.gbit < UNEQUAL * usual.gbit:
         return "unequal"
-    latencies = [one.latency for one in alike if one.latency is not None]
-    limit = max(HIGH_LATENCY_S, HIGH_LATENCY_FACTOR * statistics.median(latencies or [0.0]))
-    return "latency" if link.latency is not None and len(latencies) > 2 and link.latency > limit else "ok"
+    if link.latency is None or usual.latency is None:
+        return "ok"
+    return "latency" if link.latency > max(HIGH_LATENCY_S, HIGH_LATENCY_FACTOR * usual.latency) else "ok"
 
 
 def problems_of(observed: Observed, links: Sequence[Link]) -> list[Problem]:
@@ -151,39 +163,41 @@ def _causes(links: Sequence[Link], kind: str) -> Iterator[Problem]:
     A host is the cause if all its links, or all that leave it, or all that arrive at it, have the verdict: with two
     neighbours that is no coincidence. Of two ends, the one that explains more links is the cause.
     """
-    bad = [link for link in links if link.verdict == kind]
-    while bad:
-        explained, host, direction = max(
-            (
-                (explained, host, direction)
-                for host in sorted({end for link in bad for end in (link.source, link.target)})
-                for direction in ("", "sends", "receives")
-                for explained in [_explained(host, direction, links, bad)]
-            ),
-            key=lambda one: len(one[0]),
-        )
-        if len(explained) < 2:
-            break
-        yield _problem(kind, (host,), direction, explained)
-        bad = [link for link in bad if link not in explained]
+    of_host: dict[str, list[Link]] = {}
+    for link in links:
+        of_host.setdefault(link.source, []).append(link)
+        of_host.setdefault(link.target, []).append(link)
+    left = {id(link): link for link in links if link.verdict == kind}
+    candidates = [
+        (explained, host, direction)
+        for host in sorted({end for link in left.values() for end in (link.source, link.target)})
+        for direction in ("", "sends", "receives")
+        for explained in [_explained(host, direction, of_host[host], kind)]
+    ]
+    # A host with more links is the likelier cause; the links of two neighbouring causes belong to both.
+    for explained, host, direction in sorted(candidates, key=lambda one: -len(one[0])):
+        unexplained = [link for link in explained if id(link) in left]
+        if len(unexplained) >= 2:
+            yield _problem(kind, (host,), direction, unexplained)
+            for link in unexplained:
+                del left[id(link)]
     pairs: dict[tuple[str, ...], list[Link]] = {}
-    for link in bad:
+    for link in left.values():
         pairs.setdefault(tuple(sorted((link.source, link.target))), []).append(link)
     for ends, of_pair in pairs.items():
         one_way = len(of_pair) == 1
         yield _problem(kind, (of_pair[0].source, of_pair[0].target) if one_way else ends, "sends" * one_way, of_pair)
 
 
-def _explained(host: str, direction: str, links: Sequence[Link], bad: Sequence[Link]) -> list[Link]:
-    """The bad links of the host in this direction if all of them are bad, and lead to different hosts."""
+def _explained(host: str, direction: str, links: Sequence[Link], kind: str) -> list[Link]:
+    """The links of the host in this direction if all of them have the verdict, and lead to different hosts."""
     own = [
         link
         for link in links
         if (host == link.source and direction != "receives") or (host == link.target and direction != "sends")
     ]
-    others = Counter(link.target if link.source == host else link.source for link in own)
-    mine = [link for link in own if link in bad]
-    return mine if len(mine) == len(own) and len(others) > 1 else []
+    others = {link.target if link.source == host else link.source for link in own}
+    return own if len(others) > 1 and all(link.verdict == kind for link in own) else []
 
 
 def _problem(kind: str, hosts: tuple[str, ...], direction: str, links: Sequence[Link]) -> Problem:
