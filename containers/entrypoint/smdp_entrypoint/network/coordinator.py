@@ -71,7 +71,9 @@ class Coordinator:
         self._probe = Probe(present, self._ready, self._terms.figure, self._terms.limit)
         self._begin = time.monotonic()
         for plan in self._probe.rounds() if len(present) > 1 else []:
-            self._answers.append(self._measure(plan, plan[present[0]].limit))
+            silent = self._silent()
+            rest = {host: round_.without(silent) for host, round_ in plan.items() if host not in silent}
+            self._answers.append(self._measure(rest, plan[present[0]].limit) if rest else {})
         self._repeat()
         seconds = time.monotonic() - self._begin
         for host in present:
@@ -88,10 +90,14 @@ class Coordinator:
             adapters=self._terms.adapters,
             absent=[host for host in self._hosts if host not in self._ready],
             late=self._late(),
-            silent=[host for host in present if any(host not in one for one in answers)],
+            silent=self._silent(),
             latencies=_values(answers[:1]),
             values=self._with_gaps(_values([*answers[1:], *self._repeated])),
         )
+
+    def _silent(self) -> list[str]:
+        """The hosts that did not report their values of each round: no further round waits for them."""
+        return [host for host in self._probe.hosts if any(host not in answers for answers in self._answers)]
 
     def _repeat(self) -> None:
         """Measure the links again that seem slow, as long as there is time."""

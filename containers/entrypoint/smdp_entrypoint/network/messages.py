@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any, Callable, Mapping, TypeVar
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Callable, Collection, Mapping, TypeVar
 
 _MOST = 4096
 _MOST_STREAMS = 64
@@ -58,6 +58,10 @@ class Round:
 
     def fields(self) -> dict[str, Any]:
         return {"step": "round", **asdict(self)}
+
+    def without(self, hosts: Collection[str]) -> Round:
+        """The round without the calls to these hosts."""
+        return replace(self, calls=tuple(call for call in self.calls if call.host not in hosts))
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> Round:

@@ -71,13 +71,18 @@ def links_of(observed: Observed, require: float | None) -> list[Link]:
     """The measured links with their verdicts. A rail on which no link at all could be measured, except the first one,
     connects no hosts and is left out."""
     links: dict[tuple[str, str, str], Link] = {}
+    rates: dict[tuple[str, str, str], list[float]] = {}
     for one in observed.values:
-        link = links.setdefault((one.source, one.target, one.rail), Link(one.source, one.target, one.rail))
+        key = (one.source, one.target, one.rail)
+        link = links.setdefault(key, Link(*key))
         if one.value is not None:
-            link.gbit = max(one.value / _BYTES, link.gbit or 0.0)
-            link.share = link.gbit / observed.figure.rail_gbit if observed.figure is not None else None
+            rates.setdefault(key, []).append(one.value / _BYTES)
         elif not link.error:
             link.error = one.error
+    for key, measured in rates.items():
+        gbit = statistics.median_high(measured)  # of two values, the better one
+        links[key].gbit = gbit
+        links[key].share = gbit / observed.figure.rail_gbit if observed.figure is not None else None
     for one in observed.latencies:
         for ends in ((one.source, one.target), (one.target, one.source)):
             known = links.get((*ends, one.rail))

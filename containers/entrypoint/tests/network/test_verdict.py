@@ -163,7 +163,7 @@ def test_without_a_figure_rates_are_not_judged() -> None:
     assert any("is not checked" in line for line in one.lines())
 
 
-def test_best_of_repeated_values_counts() -> None:
+def test_better_of_two_values_counts() -> None:
     values = ring(NAMES, around("algo-3", 0.24))
     again = [Value(*key, "eth0", 0.94 * BYTES) for key in around("algo-3", 0.24)]
     assert found(result(NAMES, [*values, *again])) == []
