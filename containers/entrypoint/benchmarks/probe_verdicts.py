@@ -2,8 +2,8 @@
 
     python containers/entrypoint/benchmarks/probe_verdicts.py [--runs 20]
 
-Needs root and a quiet machine: the probe has its usual limit of 3 s. The time is that of all rounds; no worker waits for
-them.
+Needs root and a quiet machine: the probe has its usual limit of 3 s. The time is that of all rounds; no worker
+waits for them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "tests")]
 
-from entrypoint_support import links
-from entrypoint_support.probes import SCENARIOS, Scenario, job, problems_of
+from entrypoint_support import links  # noqa: E402
+from entrypoint_support.probes import SCENARIOS, Scenario, job, problems_of  # noqa: E402
 
 
 def main() -> int:
@@ -28,7 +28,7 @@ def main() -> int:
     options = parser.parse_args()
     reason = links.refusal()
     if reason is not None:
-        print(f"no hosts with links on this machine: {reason}")
+        _print(f"no hosts with links on this machine: {reason}")
         return 2
     wrong = 0
     for name, scenario in SCENARIOS.items():
@@ -39,8 +39,13 @@ def main() -> int:
             seconds.append(took)
         wrong += options.runs - right
         times = f"{statistics.median(seconds):.2f} s, at most {max(seconds):.2f} s"
-        print(f"{name}: right in {right} of {options.runs} runs; measured for {times}", flush=True)
+        _print(f"{name}: right in {right} of {options.runs} runs; measured for {times}")
     return 1 if wrong else 0
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def _run(scenario: Scenario, limit: str) -> tuple[bool, float]:
@@ -50,7 +55,7 @@ def _run(scenario: Scenario, limit: str) -> tuple[bool, float]:
         codes = started.finish()
         is_right = problems_of(event) == scenario.problems and codes == [0] * len(codes)
         if not is_right:
-            print("\n".join(line for line in started.hosts[0].lines if "] network:" in line), file=sys.stderr)
+            _print("\n".join(line for line in started.hosts[0].lines if "] network:" in line))
         return is_right, float(event["seconds"])
 
 

@@ -3,8 +3,10 @@
 The hosts form a ring in the order of the exchange, which is the order of their ranks. A first round measures the
 latency of each link of the ring. A second one measures all rates in one direction at once, so that each host sends and
 receives as it does in the exchange, and a third one those in the other direction: a host whose link is slow is then
-slow with both of its neighbours. In the time that is left, links that seem slow are measured again: a busy processor can
-make a link look slow. Of two values the better one counts, of more the median.
+slow with both of its neighbours.
+
+In the time that is left, links that seem slow are measured again: a busy processor can make a link look slow. Of two
+values the better one counts, of more the median.
 """
 
 from __future__ import annotations
