@@ -18,7 +18,7 @@ from smdp_entrypoint.contract.hyperparameters import to_arguments
 from smdp_entrypoint.contract.layout import Layout, plan_layout, training_hosts
 from smdp_entrypoint.contract.paths import MlTree
 from smdp_entrypoint.contract.platform_files import Contract, ResourceConfig, read_contract, read_resources
-from smdp_entrypoint.contract.settings import Settings
+from smdp_entrypoint.contract.settings import NETWORK_PROBE_S, NetworkSettings, Settings
 from smdp_entrypoint.contract.worker_variables import (
     Master,
     default_variables,
@@ -29,7 +29,6 @@ from smdp_entrypoint.contract.worker_variables import (
     with_code_on_path,
     worker_variables,
 )
-from smdp_entrypoint.contract.settings import NETWORK_PROBE_S, NetworkSettings, Settings
 from smdp_entrypoint.control.addresses import AddressBook
 from smdp_entrypoint.control.first_host import FirstHost
 from smdp_entrypoint.control.hosts import Resolver, addresses

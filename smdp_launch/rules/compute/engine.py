@@ -38,8 +38,8 @@ def options_of_this_engine(facts: Facts) -> Iterator[Problem]:
 
 @rule("SMDP319", "engine", "network.require")
 def network_requirement_of_this_engine(facts: Facts) -> Iterator[Problem]:
-    if facts.spec.network.require is not None and facts.spec.engine == "smdistributed":
-        message = "require has no effect with engine smdistributed: the containers of AWS do not probe the network"
+    if facts.spec.network.require is not None and facts.spec.engine != "native":
+        message = f"require has no effect with engine {facts.spec.engine}: only engine native probes the network"
         yield Problem(
             ("network", "require"), message, "remove it, or choose `engine: native`", on_key=True, remove=True
         )
