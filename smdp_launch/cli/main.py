@@ -54,6 +54,7 @@ COMMANDS = {
     "launch": Entry(
         _RUN, "Run a job on SageMaker, or locally with --local.", "docs/how-to/jobs.md, docs/how-to/local-runs.md"
     ),
+    "probe": Entry(_RUN, "Measure the network of a job's hosts, without the job.", "docs/how-to/watch/network.md"),
     "rehearse": Entry(_RUN, "Run a job locally with an injected fault.", "docs/how-to/rehearsals.md"),
     "resume": Entry(_RUN, "Continue a stopped or failed job from its checkpoints.", "docs/how-to/checkpoints.md"),
     "scale": Entry(_RUN, "Model how speed and cost change with more hosts.", "docs/how-to/scale.md"),

@@ -16,9 +16,12 @@ from smdp_launch.jobs.records.history import LOCAL, find_launch
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.retry_policy import SINGLE_TRY
 from smdp_launch.jobs.status.description import Description, describe, describe_training_job, description
+from smdp_launch.run_metrics.network import NetworkReport
 from smdp_launch.run_metrics.run import RunMetrics
 
 #: The status needs the events of this time only. If there is no step in it, those of the longer time.
+#: The network is probed at the start of training: later events are not searched for the result.
+_START, _BEFORE_START = timedelta(minutes=5), timedelta(minutes=2)
 _RECENT, _LONGER = timedelta(minutes=2), timedelta(minutes=20)
 
 
@@ -91,6 +94,30 @@ def recent_metrics(clients: Clients, described: Description) -> RunMetrics | Smd
     except SmdpError as error:
         return error
     return metrics
+
+
+def network_of(clients: Clients, described: Description, recent: RunMetrics | SmdpError) -> NetworkReport | None:
+    """What the probe of the network found at the job's start; None if it is not known, or the log cannot be read.
+
+    Args:
+        recent: the numbers of the last minutes, which have it in a job that has just started.
+    """
+    if isinstance(recent, SmdpError) or described.hosts < 2:
+        return None
+    began = next((one.began for one in described.steps if one.status == "Training"), None)
+    if recent.network is not None or began is None:
+        return recent.network
+    once = replace(clients, retry_policy=SINGLE_TRY)
+    until = (began + _START).timestamp() * 1000
+    try:
+        for event in read_events(once, described.job, began - _BEFORE_START):
+            if event.name == "network" and event.worker is None:
+                return NetworkReport.of(event.fields)
+            if event.time_ms > until:
+                break
+    except SmdpError:
+        return None
+    return None
 
 
 def end_of(described: Description) -> datetime:

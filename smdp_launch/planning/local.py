@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from smdp_launch.catalog import faults, not_simulated
 from smdp_launch.catalog.faults import Kind
-from smdp_launch.catalog.local_cloud import THIS_MACHINE
+from smdp_launch.catalog.local_cloud import OWN_NETWORK, THIS_MACHINE
 from smdp_launch.checking.inputs import LocalRequest
 from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.jobfile.model.spec import JobSpec
@@ -83,6 +83,12 @@ def not_simulated_locally(
         yield "NCCL: a script that asks for it fails without GPUs; --cuda-on-cpu gives it another backend"
     yield from _channels_not_simulated(spec, inputs_problem)
     yield from _settings_not_simulated(request, options.rehearses)
+
+
+def network_not_checked(spec: JobSpec, network: str | None) -> Iterator[str]:
+    """The requirement of the network, if ``network`` gives the hosts no links of a known speed."""
+    if spec.network.require is not None and network in (None, OWN_NETWORK):
+        yield f"network.require {spec.network.require}: the links of the hosts have no speed; pass --network SPEED"
 
 
 def _channels_not_simulated(spec: JobSpec, inputs_problem: Callable[[], str | None]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 
 from smdp_launch.checking.inputs import LocalRequest, local_paths
 from smdp_launch.checking.job import CheckedJob
-from smdp_launch.planning.local import local_request, not_simulated_locally, without_namespaces
+from smdp_launch.planning.local import local_request, network_not_checked, not_simulated_locally, without_namespaces
 from smdp_launch.planning.origins import origins
 from smdp_launch.planning.plan import LocalRun, Plan
 from smdp_launch.request.batch import script_hyperparameters, workers_per_host
@@ -82,6 +82,7 @@ def local_run(
     request = training_request(spec, source, spec.name)
     not_simulated = [
         *not_simulated_locally(spec, request, hosts, workers, options, inputs_problem=inputs_problem),
+        *network_not_checked(spec, options.network),
         *(without_namespaces(spec, namespace_problem) if namespace_problem is not None else ()),
     ]
     data = local_paths(job.loaded, spec, options)

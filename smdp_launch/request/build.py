@@ -30,6 +30,9 @@ INSTANCE_TYPE = "sagemaker_instance_type"
 #: The channel for the source archive if containers have no network, as in AWS's toolkit.
 CODE_CHANNEL = "code"
 
+#: The share of the known rate that each link must have: the entrypoint ends the job if one has less.
+REQUIRE_VARIABLE = "SMDP_NETWORK_REQUIRE"
+
 Request = dict[str, Any]
 
 
@@ -88,6 +91,8 @@ def environment(spec: JobSpec) -> dict[str, str]:
         variables["SMDP_ENGINE"] = "native"
         variables |= engine_variables(spec.engine_options)
         variables |= tracking_variables(spec.tracking)
+        if spec.network.require is not None:
+            variables[REQUIRE_VARIABLE] = spec.network.require
     if spec.amp is not None:
         variables["SMDP_AMP"] = spec.amp
     return variables

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from smdp_launch.run_metrics.network import NetworkReport
 from smdp_launch.run_metrics.series import MetricSeries, Window, WindowSeries
 
 #: Where a training thread spends its time (event ``timing``). The seconds of a window add up to its length.
@@ -101,6 +102,7 @@ class RunMetrics:
         metrics: what the script reported with its steps, such as ``loss``.
         results: the fields of the last ``result`` event.
         world_size: the number of workers.
+        network: what the probe of the network at the start found; None without a probe.
         progress: the reported steps over time, as a metric whose value is the step.
     """
 
@@ -115,6 +117,7 @@ class RunMetrics:
     ranks: dict[int, RankMetrics] = field(default_factory=dict)
     hosts: dict[str, HostMetrics] = field(default_factory=dict)
     moments: list[Moment] = field(default_factory=list)
+    network: NetworkReport | None = None
     progress: MetricSeries = field(default_factory=MetricSeries)
     _reports: deque[tuple[float, int]] = field(default_factory=deque)  # recent steps, with their time
 
@@ -135,6 +138,8 @@ class RunMetrics:
             self._engine(worker, host, fields, at)
         elif name == "resources" and worker is None:
             self._resources(host, fields, at)
+        elif name == "network" and worker is None:
+            self.network = NetworkReport.of(fields)
         elif name == "step":
             self._step(fields, at)
         elif name == "result":

@@ -195,6 +195,7 @@ def registry(_: Place) -> Iterator[list[str]]:
 
 
 _TORCH = "tests/launcher/jobs/test_rehearse.py, whose jobs wait for each other"
+_LINKS = "tests/localcloud/runs/test_network_probe.py, which has links"
 _TWICE = ["--at", "@5", "--after", "1"]
 _INPUT = "tests/launcher/jobs/test_rehearse_slow_input.py, whose jobs read a channel"
 _IMAGES = "tests/images, which has images"
@@ -210,6 +211,7 @@ VERBS = {
     "schema": Verb([], ["--output", "nowhere/schema.json"], ExitCode.ENVIRONMENT),
     "preflight": Verb(["--ignore", "SMDP815"], ["nowhere.yaml"], ExitCode.JOB_FILE_REFUSED, cloud),
     "launch": Verb([*HERE], [*HERE, "--data", "train=nowhere"], ExitCode.JOB_FILE_REFUSED),
+    "probe": Verb(None, ["--local", "--hosts", "2"], ExitCode.ENVIRONMENT, elsewhere=_LINKS),
     "rehearse spot": Verb(["--at", "@5", "--for", "1"], _TWICE, ExitCode.USAGE, counting_job),
     "rehearse resume": Verb(["--at", "@5"], _TWICE, ExitCode.USAGE, counting_job),
     "rehearse kill": Verb([], _TWICE, ExitCode.USAGE, counting_job),

@@ -60,6 +60,9 @@ class _Run:
             self.file.reserve_room()
             job = prepare(self.tree, os.environ, self.console, self.signals, self.peers)
             self.signals.defer()
+            if job is None:
+                self.peers.leave(_CONNECT_TIMEOUT_S)
+                return 0
             code = Training(job, self.tree, self.file, self.console, self.signals, self.peers).run()
             self.peers.leave(_CONNECT_TIMEOUT_S)
             return code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Mapping
@@ -13,17 +13,18 @@ from smdp_entrypoint.contract import cuda_on_cpu
 from smdp_entrypoint.contract.custom_options import exported_variables
 from smdp_entrypoint.contract.devices import check_gpus, count_devices
 from smdp_entrypoint.contract.environment import Facts, sm_variables, toolkit_variables
-from smdp_entrypoint.contract.errors import ProgramError
+from smdp_entrypoint.contract.errors import NetworkError, ProgramError
 from smdp_entrypoint.contract.hyperparameters import to_arguments
-from smdp_entrypoint.contract.layout import Layout, plan_layout
+from smdp_entrypoint.contract.layout import Layout, plan_layout, training_hosts
 from smdp_entrypoint.contract.paths import MlTree
 from smdp_entrypoint.contract.platform_files import Contract, ResourceConfig, read_contract, read_resources
-from smdp_entrypoint.contract.settings import Settings
+from smdp_entrypoint.contract.settings import NETWORK_PROBE_S, NetworkSettings, Settings
 from smdp_entrypoint.contract.worker_variables import (
     Master,
     default_variables,
     has_engine,
     host_variables,
+    instance_type,
     valid_variables,
     with_code_on_path,
     worker_variables,
@@ -36,6 +37,8 @@ from smdp_entrypoint.control.other_host import OtherHost
 from smdp_entrypoint.control.peers import PeerLoop, Peers
 from smdp_entrypoint.fetch import codeartifact
 from smdp_entrypoint.fetch.source import fetch_source
+from smdp_entrypoint.network.probe import NetworkProbe, Place
+from smdp_entrypoint.network.verdict import SLOW
 from smdp_entrypoint.processes.child import Child
 from smdp_entrypoint.processes.console import Console
 from smdp_entrypoint.processes.signals import Signals
@@ -60,14 +63,21 @@ class Job:
     environ: Mapping[str, str]
     stop_budget: float
     timing_interval: float
+    network: NetworkSettings
+
+    @property
+    def place(self) -> Place:
+        return Place(self.layout, instance_type(self.contract), self.network)
 
     def worker_environ(self, local_rank: int) -> dict[str, str]:
         return {**self.environ, **worker_variables(self.contract, self.layout, local_rank)}
 
 
-def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals: Signals, peers: Peers) -> Job:
-    """Prepare the job on this host. Raises EntrypointError, StopRequested at a stop signal, and OthersFailed when
-    another host fails meanwhile."""
+def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals: Signals, peers: Peers) -> Job | None:
+    """Prepare the job on this host; None for a job that only probes its network, and has done so.
+
+    Raises EntrypointError, StopRequested at a stop signal, and OthersFailed when another host fails meanwhile.
+    """
     resources = read_resources(tree)
     console.host = resources.current_host
     settings = Settings.from_environment(environ)
@@ -76,6 +86,9 @@ def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals:
     _join_peers(resources, settings, environ, console, peers)
     contract = read_contract(tree)
     tree.create(contract.checkpoints)
+    if settings.network.only:
+        _probe_network(contract, settings.network, console, peers)
+        return None
     facts = Facts(contract, tree, count_devices(console.say), environ)
     if settings.require_gpu and settings.workers_per_host is None:
         check_gpus(facts.devices, contract.resources.instance_type)
@@ -98,6 +111,7 @@ def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals:
         environ=host_environ,
         stop_budget=settings.stop_budget,
         timing_interval=settings.timing_interval or 0.0,
+        network=settings.network,
     )
 
 
@@ -123,6 +137,27 @@ def _join_peers(
         own_addresses = partial(addresses, settings.hosts_file, own)
         role = OtherHost(own, hosts[0], key, address, settings.control_port, own_addresses)
     peers.join(PeerLoop(role, console.say))
+
+
+def _probe_network(contract: Contract, settings: NetworkSettings, console: Console, peers: Peers) -> None:
+    """Raises NetworkError if the network has a problem, with the first host's verdict on all hosts."""
+    hosts, own = training_hosts(contract), contract.resources.current_host
+    if len(hosts) == 1 or own not in hosts:
+        console.say("network: a job of one host has no links to probe")
+        return
+    required = replace(settings, require=settings.require or SLOW, limit=settings.limit or NETWORK_PROBE_S)
+    place = Place(Layout(tuple(hosts), own, 1), instance_type(contract), required)
+    reasons: list[str] = []
+    probe = NetworkProbe(place, console, peers, reasons.append)
+    probe.start()
+    try:
+        probe.finished.wait()
+    finally:
+        probe.finish()
+    if reasons:
+        raise NetworkError(reasons[0])
+    if probe.result is None and not probe.has_ended:
+        raise NetworkError("The network was not probed: the hosts have no addresses of their own, or did not answer.")
 
 
 def _token(

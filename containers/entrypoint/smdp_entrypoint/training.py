@@ -9,6 +9,7 @@ from typing import Callable
 from smdp_entrypoint.contract.paths import MlTree
 from smdp_entrypoint.control.peers import Peers
 from smdp_entrypoint.control.reports import Report
+from smdp_entrypoint.network.probe import NetworkProbe
 from smdp_entrypoint.preparation import Job
 from smdp_entrypoint.processes.child import Child, ExitStatus
 from smdp_entrypoint.processes.console import Console
@@ -56,7 +57,10 @@ class Training:
             raise
         recorder = self._recorder()
         recorder.start()
+        probe = NetworkProbe(self.job.place, self.console, self.peers, self._network_failed)
+        probe.start()
         self._supervisor.run()
+        probe.finish()
         recorder.finish()
         return self._conclude()
 
@@ -101,6 +105,11 @@ class Training:
             signalled and not failure.error and child.exit_status is not None and _died_of_our_signal(child.exit_status)
         )
 
+    def _network_failed(self, reason: str) -> None:
+        """End the job on all hosts: a thread calls this on the first host. The workers have not failed."""
+        self.console.say(reason)
+        self.peers.report(Report(self.job.layout.current_host, time.time(), 0, 1, reason))
+
     def _child_ended(self, child: Child) -> None:
         failure = self._failure(child)
         if failure:
@@ -144,7 +153,7 @@ class Training:
         if self.cause is None and any(map(self._failure, self.children)):
             self._name_cause()
         verdict = self.peers.verdict_within()
-        if verdict is not None and verdict.host != self.job.layout.current_host:
+        if verdict is not None and (verdict.host != self.job.layout.current_host or self.cause is None):
             return self._conclude_for(verdict)
         if self.cause is not None:
             record_failure(self.file, failure_text(self.cause), self.console)

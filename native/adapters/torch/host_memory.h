@@ -69,7 +69,7 @@ class RegisteredMemory {
       leaving.passed.record(stream);
       leaving_.push_back(std::move(leaving));
     } catch (const std::exception&) {
-      lost_ = true;  // the device failed: nobody knows when the memory is free
+      lost_ = true;  // the device failed: it is unknown when the memory is free
     }
   }
   // The memory is never free again: other ranks, or the device, may still use it.

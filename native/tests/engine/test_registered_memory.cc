@@ -141,7 +141,7 @@ TEST_F(RegisteredMemory, IsInUseUntilItIsReadAndIsNotCopied) {
     blocked.get_future().wait();
     const auto lent = start(other, what, {memories[static_cast<std::size_t>(other)].input, {}});
     EXPECT_EQ(regions_of(other), 0U) << "it took a region for a copy";
-    // A call that is complete too early would let the caller overwrite values that nobody has read.
+    // A call that is complete too early would let the caller overwrite values that no other rank has read.
     EXPECT_EQ(lent->wait(std::chrono::milliseconds(200)).code(), Code::kTimeout);
     release.set_value();
     const auto summed = start(reader, what, memories[static_cast<std::size_t>(reader)]);

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 @options.ignore
 @click.option("--dry-run", is_flag=True, help="Show the plan and exit.")
 @options.yes
+@options.require_network
 @options.report
 @options.json_events
 def command(
@@ -52,6 +53,7 @@ def command(
     ignore: tuple[str, ...],
     dry_run: bool,
     yes: bool,
+    require_network: str | None,
     report: Path | None,
     as_json: bool,
     **local_values: Any,
@@ -73,6 +75,7 @@ def command(
         require_linux("launch --local")
     if report is not None and detach:
         raise click.UsageError("--report needs the end of the job: `smdp-launch report` writes it after --detach")
+    settings = (*settings, *options.network_settings(require_network))
     launch = LaunchOptions(dry_run, yes, detach, as_json, report)
     if is_saved_plan(job_file):
         if local or settings:

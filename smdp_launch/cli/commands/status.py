@@ -28,7 +28,7 @@ def command(name: str | None, region: str | None, as_json: bool) -> None:
     from smdp_launch.api import attach
     from smdp_launch.cli.render.job.status import RunNow, print_status, status_json
     from smdp_launch.cli.render.terminal.retries import print_retry
-    from smdp_launch.jobs.run import price_of, usd
+    from smdp_launch.jobs.run import network_of, price_of, usd
 
     job = attach(name, region=region)
     job.on_waiting = print_retry
@@ -36,7 +36,8 @@ def command(name: str | None, region: str | None, as_json: bool) -> None:
         description = job.describe()
         checkpoints = _checkpoints(job, description)
         metrics = _metrics(clients, description)
-    run = RunNow(metrics, usd(description, price_of(description, job.where)))
+        network = network_of(clients, description, metrics) if metrics is not None else None
+    run = RunNow(metrics, usd(description, price_of(description, job.where)), network)
     if as_json:
         print_document(status_json(job, description, checkpoints, run))
     else:

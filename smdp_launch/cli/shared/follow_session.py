@@ -68,6 +68,8 @@ def submit_and_follow(
     events: EventView | None = None,
     watch: Watch | None = None,
     report: Path | None = None,
+    *,
+    quiet: bool = False,
 ) -> FollowResult | None:
     """Create the job and show it until it ends, to a person or as ``events``. None if the user detached.
 
@@ -84,7 +86,9 @@ def submit_and_follow(
         create(clients, plan.request)
         options = RunOptions(LOCAL if plan.local is not None else plan.spec.region, report)
         layout = JobLayout.of_plan(plan)
-        session = FollowSession(clients, plan.job, layout, Answer.STOP, events=events, watch=watch, options=options)
+        session = FollowSession(
+            clients, plan.job, layout, Answer.STOP, quiet=quiet, events=events, watch=watch, options=options
+        )
         return session.run() if plan.local is None else follow_local(session)
 
 

@@ -13,6 +13,7 @@ import click
 from smdp_launch.cli.shared.completers import account_codes, job_files, launched_jobs
 
 _AGO = re.compile(r"(?P<amount>\d{1,6})(?P<unit>s|m|h|d)")
+_SHARE = re.compile(r"([1-9][0-9]?|100)%")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -83,6 +84,26 @@ json_events = click.option(
 )
 
 yes = click.option("--yes", "-y", is_flag=True, help="Launch without confirmation.")
+
+
+def _share(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is not None and _SHARE.fullmatch(value) is None:
+        raise click.BadParameter(f"{value!r} is no share: write one from 1% to 100%, such as 80%")
+    return value
+
+
+require_network = click.option(
+    "--require-network",
+    metavar="SHARE",
+    callback=_share,
+    help="End the job at its start if a link has less than this share of its known rate, such as 80%.",
+)
+
+
+def network_settings(required: str | None) -> tuple[str, ...]:
+    """The value of ``--require-network`` as one of ``--set``."""
+    return () if required is None else (f"network.require={required}",)
+
 
 detach = click.option("--detach", "-d", is_flag=True, help="Exit after the launch; `follow` shows the job.")
 

@@ -29,6 +29,7 @@ from smdp_launch.jobfile.model.types import (
     S3Uri,
     Seconds,
     SecurityGroup,
+    Share,
     Subnet,
     TagKey,
     TagValue,
@@ -110,6 +111,12 @@ class Network(Section):
         bool, Field(description="The containers can reach only each other, not S3, package indexes or other services.")
     ] = False
     encrypt_traffic: Annotated[bool, Field(description="Encrypt the traffic between hosts.")] = False
+    require: Annotated[
+        Share | None,
+        Field(
+            description="End the job at its start if a link has less than this share of its known rate, such as 80%."
+        ),
+    ] = None
 
 
 class Encryption(Section):

@@ -35,6 +35,9 @@ def _not_reserved(name: str) -> str:
 
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
+Share = Annotated[
+    str, StringConstraints(pattern=r"^([1-9][0-9]?|100)%$"), Expected("a share from 1% to 100%, such as 80%")
+]
 
 JobBaseName = Annotated[
     str,

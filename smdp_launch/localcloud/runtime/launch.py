@@ -114,6 +114,7 @@ class Launch:
             # With it the hosts' engines prove that they belong to one job: no other process can join the group.
             "SMDP_JOB_TOKEN": self._token,
             **self._stop_budget(),
+            **self._network(),
             **{name: value for name, value in requested.items() if name != FAULT},
             **({"SMDP_CUDA_ON_CPU": "1"} if requested.get(_CUDA_VARIABLE) == "1" else {}),
             "TRAINING_JOB_NAME": self._folder.name,
@@ -124,6 +125,12 @@ class Launch:
             **self._proxies(),
             "SMDP_REQUIRE_GPU": "0",  # the request names an instance type with GPUs; this machine may have none
         }
+
+    def _network(self) -> dict[str, str]:
+        """The speed of the hosts' links for the entrypoint's probe: the instance type of the request has another."""
+        if self._resources.switch is None:
+            return {}
+        return {"SMDP_NETWORK_GBIT": f"{(self._resources.speed or 0) / 1e9:g}"}
 
     def _stop_budget(self) -> dict[str, str]:
         """For the entrypoint: an injected interruption that gives fewer seconds than the platform does."""

@@ -36,6 +36,15 @@ def options_of_this_engine(facts: Facts) -> Iterator[Problem]:
         yield Problem((_OPTIONS, name), message, help_, on_key=True, remove=True)
 
 
+@rule("SMDP319", "engine", "network.require")
+def network_requirement_of_this_engine(facts: Facts) -> Iterator[Problem]:
+    if facts.spec.network.require is not None and facts.spec.engine != "native":
+        message = f"require has no effect with engine {facts.spec.engine}: only engine native probes the network"
+        yield Problem(
+            ("network", "require"), message, "remove it, or choose `engine: native`", on_key=True, remove=True
+        )
+
+
 @rule("SMDP319", "engine", "engine_options.custom_mpi_options")
 def mpi_options(facts: Facts) -> Iterator[Problem]:
     text = facts.spec.engine_options.custom_mpi_options

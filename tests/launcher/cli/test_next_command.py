@@ -50,6 +50,8 @@ ENDS = [
     (["schema", "--output", "job.schema.json"], JOB, WORKS, "next: name it in a job file's first line"),
     (["launch", "--dry-run"], JOB, WORKS, "next: smdp-launch launch\n"),
     ([*HERE, "--dry-run"], JOB, WORKS, "next: smdp-launch launch --local --hosts 1 --workers-per-host 1\n"),
+    (["probe", "--dry-run"], JOB, WORKS, "next: smdp-launch probe\n"),
+    (["probe", "--local"], JOB, WORKS, "such as --network 1gbit"),
     (HERE, JOB, WORKS, "next   smdp-launch download\n"),
     ([*HERE, "--detach"], JOB, WORKS, "next: smdp-launch follow\n"),
     *[

@@ -97,6 +97,7 @@ CASES: dict[str, Job] = {
     "output.compression": {"output": {"compression": "none"}},
     "checkpoint.s3": {"checkpoint": {"s3": "s3://bucket/checkpoints"}},
     "checkpoint.path": {"checkpoint": {"s3": "s3://bucket/checkpoints", "path": "/opt/ml/local/state"}},
+    "network.require": {"network": {"require": "80%"}},
     "network.subnets": {"network": VPC},
     "network.security_groups": {"network": VPC | {"security_groups": ["sg-0123456789abcdef0", "sg-89abcdef"]}},
     "network.isolated": {"network": {"isolated": True}},

@@ -44,7 +44,8 @@ from smdp_launch.sizing.need import MeasuredInput
 from tests.conftest import JOB, ROOT, write_job
 from tests.support.services.cloud import Cloud
 
-PAGES = sorted((ROOT / "docs" / "errors").glob("*.md"))
+#: SMDP9xx are reasons of jobs that ran: no check of a job file finds them.
+PAGES = sorted(page for page in (ROOT / "docs" / "errors").glob("*.md") if not page.name.startswith("SMDP9"))
 
 
 def block(page: Path, title: str) -> str:

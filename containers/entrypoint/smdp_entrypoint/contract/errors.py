@@ -9,6 +9,7 @@
             SourceError     the training code could not be fetched or unpacked
             ProgramError    the program named by the job cannot be run
             HostsError      the first host could not be found on the network
+            NetworkError    the network has a problem, in a job that only probes it
             DeviceError     GPUs that the host should have are missing, or do not answer
 
 Any other exception is a bug in this package and is reported as one.
@@ -35,6 +36,10 @@ class ProgramError(EntrypointError):
 
 class HostsError(EntrypointError):
     """The first host's name did not resolve to an address, or the first host did not answer, within the deadline."""
+
+
+class NetworkError(EntrypointError):
+    """The network between the hosts has a problem, in a job that only probes it."""
 
 
 class DeviceError(EntrypointError):

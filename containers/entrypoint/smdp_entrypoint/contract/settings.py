@@ -19,8 +19,40 @@ DEFAULT_CONTROL_PORT = 7778
 STOP_BUDGET_S = 115.0
 # The interval of the measurements that the workers and the entrypoint report as events.
 TIMING_INTERVAL_S = 5.0
+# All rounds of the network probe together take no longer.
+NETWORK_PROBE_S = 3.0
+# How long the network probe waits for hosts that are not ready; the workers do not wait for it.
+NETWORK_WAIT_S = 60.0
 # How long the first host's name may take to resolve to an address.
 HOSTS_TIMEOUT_S = 15 * 60.0
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """The probe of the network. `limit` and `wait` are in seconds; `limit` 0: no probe. `gbit` is the rate of a host
+    where it is not that of its instance type, 0 if it is not known. `require` is a share of this rate, from 0 to 1.
+    `interface` is the name or address of the only interface to probe; empty for all. `only`: probe and exit."""
+
+    limit: float
+    wait: float
+    gbit: float | None
+    require: float | None
+    interface: str
+    only: bool
+    hosts_file: Path
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> NetworkSettings:
+        gbit, require = environ.get("SMDP_NETWORK_GBIT"), environ.get("SMDP_NETWORK_REQUIRE")
+        return cls(
+            limit=_number(environ, "SMDP_NETWORK_PROBE_S", NETWORK_PROBE_S, "seconds"),
+            wait=_number(environ, "SMDP_NETWORK_WAIT_S", NETWORK_WAIT_S, "seconds"),
+            gbit=_number(environ, "SMDP_NETWORK_GBIT", 0.0, "Gbit/s") if gbit else None,
+            require=_share(require) if require else None,
+            interface=environ.get("SMDP_INTERFACE", ""),
+            only=environ.get("SMDP_NETWORK_ONLY") == "1",
+            hosts_file=Path(environ.get("SMDP_HOSTS_FILE") or "/etc/hosts"),
+        )
 
 
 @dataclass(frozen=True)
@@ -37,6 +69,7 @@ class Settings:
     hosts_file: Path
     require_gpu: bool
     timing_interval: float | None
+    network: NetworkSettings
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Settings:
@@ -50,6 +83,7 @@ class Settings:
             hosts_file=Path(environ.get("SMDP_HOSTS_FILE") or "/etc/hosts"),
             require_gpu=environ.get("SMDP_REQUIRE_GPU") != "0",
             timing_interval=_timing_interval(environ),
+            network=NetworkSettings.from_environment(environ),
         )
 
 
@@ -88,12 +122,23 @@ def _timing_interval(environ: Mapping[str, str]) -> float | None:
         return None
 
 
+def _share(text: str) -> float:
+    percent = positive(text.strip().rstrip("%").rstrip(), "SMDP_NETWORK_REQUIRE")
+    if percent > 100:
+        raise ContractError(f"SMDP_NETWORK_REQUIRE must be from 1% to 100%, found {text!r}.")
+    return percent / 100
+
+
 def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
+    return _number(environ, name, default, "seconds")
+
+
+def _number(environ: Mapping[str, str], name: str, default: float, unit: str) -> float:
     text = environ.get(name)
     try:
-        seconds = float(text) if text else default
+        number = float(text) if text else default
     except ValueError:
-        seconds = -1.0
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise ContractError(f"{name} must be a number of seconds, found {text!r}.")
-    return seconds
+        number = -1.0
+    if not (math.isfinite(number) and number >= 0):
+        raise ContractError(f"{name} must be a number of {unit}, found {text!r}.")
+    return number

@@ -54,7 +54,7 @@ def host_variables(contract: Contract, layout: Layout, master: Master) -> dict[s
         "MASTER_PORT": str(master.port),
         "SMDP_HOST_ID": layout.current_host,
         "SMDP_CHECKPOINT_DIR": str(contract.checkpoints),
-        "SAGEMAKER_INSTANCE_TYPE": _instance_type(contract),
+        "SAGEMAKER_INSTANCE_TYPE": instance_type(contract),
     }
     if contract.hyperparameters.flag(MIRRORED_FLAG) and layout.hosts == tuple(training_hosts(contract)):
         variables["TF_CONFIG"] = json.dumps(_mirrored_cluster(layout))
@@ -77,7 +77,7 @@ def _mirrored_cluster(layout: Layout) -> dict[str, Any]:
     }
 
 
-def _instance_type(contract: Contract) -> str:
+def instance_type(contract: Contract) -> str:
     """This host's instance type. The hyperparameter names the requested type, which differs where the job lists
     fallback types; it is used only if the platform's file names no type."""
     if contract.resources.instance_type != NO_INSTANCE_TYPE:

@@ -9,7 +9,7 @@ import time
 from typing import Any, Callable
 
 from smdp_entrypoint.control.addresses import AddressBook
-from smdp_entrypoint.control.link import Link, LinkError, ListeningLink
+from smdp_entrypoint.control.link import MESSAGE, Link, LinkError, ListeningLink
 from smdp_entrypoint.control.peers import COLLECT_S, HEARTBEAT_S, HOST_TIMEOUT_S, PeerLoop
 from smdp_entrypoint.control.reports import Report, first_report
 
@@ -54,6 +54,11 @@ class FirstHost:
 
     def report(self, report: Report | None, now: float) -> None:
         self._answer(self._own, report, now)
+
+    def send(self, host: str, fields: dict[str, Any]) -> None:
+        for link in self._links:
+            if link.proved and link.host == host:
+                link.send(MESSAGE, fields=fields)
 
     def ready(self, key: Any, now: float) -> None:
         if key.fileobj is self._socket:
@@ -153,6 +158,8 @@ class FirstHost:
             self._answered.add(link.host)
             self._informed.add(link.host)
             self._remove(link)
+        elif kind == MESSAGE and isinstance(message.get("fields"), dict):
+            self._loop.note_message(link.host, message["fields"])
 
     def _answer(self, host: str, report: Report | None, now: float) -> None:
         self._answered.add(host)

@@ -23,6 +23,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
+# The kind of a message for another part of the entrypoint, in its member `fields`.
+MESSAGE = "message"
 _LONGEST_MESSAGE = 64 * 1024  # bytes
 _BLOCK = 64 * 1024
 

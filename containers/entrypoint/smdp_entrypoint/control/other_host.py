@@ -9,7 +9,7 @@ import socket
 from typing import Any, Callable
 
 from smdp_entrypoint.control.first_host import lost_host
-from smdp_entrypoint.control.link import CallingLink, LinkError
+from smdp_entrypoint.control.link import MESSAGE, CallingLink, LinkError
 from smdp_entrypoint.control.peers import COLLECT_S, HEARTBEAT_S, HOST_TIMEOUT_S, PeerLoop
 from smdp_entrypoint.control.reports import Report, first_report
 
@@ -63,6 +63,10 @@ class OtherHost:
             self._decide_alone(report, now)
         else:
             self._unsent = report
+
+    def send(self, host: str, fields: dict[str, Any]) -> None:
+        if self._link is not None and self._link.proved:
+            self._link.send(MESSAGE, fields=fields)
 
     def ready(self, key: Any, now: float) -> None:
         if self._connecting is not None:
@@ -176,6 +180,8 @@ class OtherHost:
         elif kind == "bye":
             self._is_over = True
             self._remove_link()
+        elif kind == MESSAGE and isinstance(message.get("fields"), dict):
+            self._loop.note_message(self._first, message["fields"])
 
     def _send(self, report: Report | None) -> None:
         if self._link is not None:

@@ -11,6 +11,7 @@ with a signal.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import secrets
@@ -36,6 +37,8 @@ CONTACT_S = 10.0
 # The inquiry, two network round trips and the delay of a busy machine.
 VERDICT_S = COLLECT_S + 0.4
 _TICK_S = 0.5
+# Messages between hosts that wait to be read; more are dropped.
+_MOST_MESSAGES = 8192
 
 
 class Role(Protocol):
@@ -43,6 +46,7 @@ class Role(Protocol):
 
     def open(self, loop: PeerLoop) -> None: ...
     def report(self, report: Report | None, now: float) -> None: ...
+    def send(self, host: str, fields: dict[str, Any]) -> None: ...
     def ready(self, key: Any, now: float) -> None: ...
     def turn(self, now: float) -> None: ...
     def all_informed(self) -> bool: ...
@@ -58,6 +62,14 @@ class _Leave:
     deadline: float
 
 
+@dataclass
+class _Message:
+    """A message to a host. Every host but the first can only send to the first."""
+
+    host: str
+    fields: dict[str, Any]
+
+
 class PeerLoop:
     """The thread. `ending` is the first failure reported on any host, `verdict` the failure that began first. The
     thread sets each once; any thread may read them."""
@@ -71,7 +83,8 @@ class PeerLoop:
         self.error = ""  # why this host has no connection to the others
         self._role = role
         self._decided, self._in_contact = threading.Event(), threading.Event()
-        self._commands: queue.SimpleQueue[Report | _Leave | None] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[Report | _Leave | _Message | None] = queue.SimpleQueue()
+        self._messages: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue(_MOST_MESSAGES)
         self._wake, self._wake_end = os.pipe()
         self._thread = threading.Thread(target=self._run, name="peers", daemon=True)
 
@@ -80,7 +93,7 @@ class PeerLoop:
         self.selector.register(self._wake, selectors.EVENT_READ)
         self._thread.start()
 
-    def post(self, command: Report | _Leave | None) -> None:
+    def post(self, command: Report | _Leave | _Message | None) -> None:
         self._commands.put(command)
         os.write(self._wake_end, b"\0")
 
@@ -94,6 +107,16 @@ class PeerLoop:
 
     def wait_for_contact(self, seconds: float) -> bool:
         return self._in_contact.wait(seconds)
+
+    def note_message(self, host: str, fields: dict[str, Any]) -> None:
+        with contextlib.suppress(queue.Full):
+            self._messages.put_nowait((host, fields))
+
+    def next_message(self, seconds: float) -> tuple[str, dict[str, Any]] | None:
+        try:
+            return self._messages.get(timeout=max(seconds, 0.001))
+        except queue.Empty:
+            return None
 
     def note_contact(self, token: str) -> None:
         self.token = token
@@ -157,6 +180,8 @@ class PeerLoop:
             command = self._commands.get()
             if isinstance(command, _Leave):
                 leaving = command
+            elif isinstance(command, _Message):
+                self._role.send(command.host, command.fields)
             else:
                 self._role.report(command, time.monotonic())
         return leaving
@@ -196,6 +221,22 @@ class Peers:
             reason = loop.error or f"it did not admit this host within {seconds:g} s; its log gives the reason"
             raise HostsError(f"Host {first} did not send the job's token: {reason}.")
         return loop.token
+
+    def token_within(self, seconds: float) -> str | None:
+        """The job's token; None in a job of one host, and without the first host."""
+        if self._loop is None or not self._loop.wait_for_contact(seconds):
+            return None
+        return self._loop.token
+
+    def send(self, host: str, fields: dict[str, Any]) -> None:
+        """Send a message to a host: the first host to any host, every other host to the first. A host that is not
+        connected never gets it."""
+        if self._loop:
+            self._loop.post(_Message(host, fields))
+
+    def receive(self, seconds: float) -> tuple[str, dict[str, Any]] | None:
+        """The next message of another host and that host's name; None after `seconds`."""
+        return self._loop.next_message(seconds) if self._loop else None
 
     def report(self, report: Report | None) -> None:
         """Report the first failure of this host, or None in reply to another host's failure. Call it once."""

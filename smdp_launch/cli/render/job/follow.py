@@ -28,6 +28,7 @@ from smdp_launch.jobs.status.description import Description
 from smdp_launch.plain_text import without_controls
 from smdp_launch.planning.plan import Plan
 from smdp_launch.rehearsals.texts import describe_fault
+from smdp_launch.run_metrics.network import NetworkReport
 from smdp_launch.units import duration
 
 _HOST_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
@@ -74,7 +75,7 @@ class FollowView:
 
     Args:
         layout: can be set later, before the first log line.
-        quiet: omit the hosts' logs and the workers that they start.
+        quiet: omit the hosts' logs and the workers that they start, and show the network's problems.
         run: the numbers beside the bar, which the caller keeps up to date.
     """
 
@@ -201,12 +202,20 @@ class FollowView:
             who, error = f"rank {event.fields.get('rank')} on {event.host}", str(event.fields.get("error"))
             failure = error if error.startswith(who) else f"{who} failed: {error}"
             self._console.print(Text(failure, "bold red"))
+        elif event.name == "network" and self._quiet:  # else the log has the same lines
+            self._network(NetworkReport.of(event.fields))
         elif event.name == FAULT:
             self._console.print(Text(f"rehearsal: {describe_fault(event)}", "bold magenta"))
         elif event.name == "workers_started" and not self._quiet:
             ranks = event.fields.get("ranks")
             master = event.fields.get("master")
             self._console.print(Text(f"{event.host} started ranks {ranks}; rank 0 listens at {master}", "dim"))
+
+    def _network(self, report: NetworkReport) -> None:
+        summary, *problems = report.lines()
+        self._console.print(Text(f"network: {summary}", "bold yellow" if problems else "dim"))
+        for problem in problems:
+            self._console.print(Text(f"  {problem}", "yellow"))
 
     def _step(self, fields: Mapping[str, Any]) -> None:
         done, total = fields.get("step"), fields.get("steps")

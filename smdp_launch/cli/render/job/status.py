@@ -20,6 +20,7 @@ from smdp_launch.jobs.job import Job
 from smdp_launch.jobs.records.history import LOCAL
 from smdp_launch.jobs.records.outcome import ENDED, Outcome
 from smdp_launch.jobs.status.description import Description
+from smdp_launch.run_metrics.network import NetworkReport
 from smdp_launch.run_metrics.run import RunMetrics
 from smdp_launch.run_metrics.summary import numbers_json, progress_text, totals_text
 from smdp_launch.units import count, duration, size, titled
@@ -38,10 +39,12 @@ class RunNow:
     """Args:
     metrics: of the last minutes; the error of reading the log; None before there is a log.
     usd: the cost until now; None if it is unknown.
+    network: what the probe at the start found; None without a probe.
     """
 
     metrics: RunMetrics | SmdpError | None = None
     usd: float | None = None
+    network: NetworkReport | None = None
 
     @property
     def numbers(self) -> RunMetrics | None:
@@ -83,6 +86,8 @@ def _run_rows(description: Description, run: RunNow) -> Iterator[tuple[str, str]
             yield "progress", progress
     elif run.metrics is not None:
         yield from number_rows(run.metrics, metrics_too=True)
+    if run.network is not None:
+        yield from titled("network", list(run.network.lines()))
     if run.usd is not None:
         yield "cost", f"{run.usd:,.2f} USD{' so far' if description.outcome is None else ''}"
 
@@ -171,6 +176,7 @@ def status_json(
         "numbers": numbers_json(known.numbers) if known.numbers is not None else None,
         "numbers_problem": str(known.metrics) if isinstance(known.metrics, SmdpError) else None,
         "usd": known.usd,
+        "network": known.network.to_json() if known.network is not None else None,
     }
 
 

@@ -25,6 +25,7 @@ from smdp_launch.diagnosis.time_shares import time_text
 from smdp_launch.jobs.records.history import LOCAL
 from smdp_launch.jobs.run import Run
 from smdp_launch.notebook.html import rows, text
+from smdp_launch.run_metrics.network import NetworkReport
 from smdp_launch.run_metrics.run import Moment
 from smdp_launch.run_metrics.summary import about, main_metric, progress_text, totals_text
 from smdp_launch.units import count, duration, titled
@@ -74,6 +75,8 @@ def _sections(run: Run, verdict: Sequence[Row]) -> Iterator[str]:
             yield section(title, "".join(map(_figure, shown)))
     if not any(one.svg for _, figures in named for one in figures):
         yield section("Measurements", "<p>The job reported no steps and no times.</p>")
+    if run.metrics.network is not None:
+        yield section("Network at the start", rows(list(_network(run.metrics.network))))
     checkpoints = list(_checkpoints(run))
     if checkpoints:
         yield section("Checkpoints", rows(checkpoints))
@@ -131,6 +134,12 @@ def _checkpoints(run: Run) -> Iterator[Row]:
     seconds = max((one.values.get("checkpoint_s", 0.0) for one in totals), default=0.0)
     if saves:
         yield "saves", f"{saves:,.0f}, at most {about(seconds)} of a worker"
+
+
+def _network(report: NetworkReport) -> Iterator[Row]:
+    yield "links", report.summary()
+    for one in report.problems:
+        yield "problem", f"{one.text}. {one.fix}"
 
 
 def _figure(one: Figure) -> str:
