@@ -73,7 +73,7 @@ class LocalFirstWork final : public c10d::Work {
       return;
     }
     try {
-      const c10::InferenceMode no_grad;
+      const at::NoGradGuard no_grad;
       std::optional<c10::StreamGuard> guard;
       if (beside_) {
         guard.emplace(*beside_);
@@ -352,6 +352,7 @@ class LocalFirst {
       gather_->_allgather_base(job.flat, job.mine)->wait();
     }
     if (job.flat.data_ptr() != job.tensor.data_ptr()) {
+      const c10::InferenceMode no_versions;  // which inference tensors need, and others allow
       job.tensor.copy_(job.flat.narrow(0, 0, job.tensor.numel()).view_as(job.tensor));
     }
   }

@@ -425,6 +425,8 @@ PYBIND11_MODULE(late_device, module) {
       queues[i].hold(held);
     }
   });
+  module.def("hold_stream",
+             [](c10::StreamId id, bool held) { queues.at(static_cast<size_t>(id)).hold(held); });
   // A query whether an event has passed reports that the device failed.
   module.def("fail", [](bool fails) { failing = fails; });
   module.def("fail_copies", [](bool fails) { failing_copies = fails; });
@@ -445,8 +447,10 @@ PYBIND11_MODULE(late_device, module) {
   module.def("copies", [] { return std::pair(copies_to_host.load(), copies_to_device.load()); });
   // The current stream of this thread; every later use of a destroyed one is an error.
   module.def("use_stream", [](c10::StreamId id) { current_stream = id; });
-  module.def("synchronize_stream",
-             [](c10::StreamId id) { queues.at(static_cast<size_t>(id)).synchronize(); });
+  // Without Python's lock: the queue may release tensors that need it.
+  module.def(
+      "synchronize_stream", [](c10::StreamId id) { queues.at(static_cast<size_t>(id)).synchronize(); },
+      pybind11::call_guard<pybind11::gil_scoped_release>());
   module.def("destroy_stream", [](c10::StreamId id) { destroyed = id; });
   module.def("is_available", [] { return true; });
   module.def("device_count", [] { return 1; });

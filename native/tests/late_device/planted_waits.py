@@ -155,16 +155,18 @@ WAITS = (
 
 CASES = {
     "outputs that the caller's stream still writes": """
-for round in range(5):
-    out = empty(SMALL)
-    out.cpu()
-    late_device.use_stream(9)
-    for _ in range(10): out.copy_(torch.full((SMALL,), 77.0), non_blocking=True)  # the results come after these
-    work = dist.broadcast(slowly(mine(SMALL, of=0)) if rank == 0 else out, src=0, async_op=True)
-    work.wait()
-    late_device.use_stream(0)
-    late_device.synchronize_stream(9)
-    assert rank == 0 or same(out, mine(SMALL, of=0)), round
+out = empty(SMALL)
+out.cpu()
+late_device.use_stream(9)
+late_device.hold_stream(9, rank != 0)  # the stream is late
+out.copy_(torch.full((SMALL,), 77.0), non_blocking=True)  # the results come after these
+work = dist.broadcast(slowly(mine(SMALL, of=0)) if rank == 0 else out, src=0, async_op=True)
+work.wait()
+late_device.use_stream(0)
+time.sleep(0.05)  # in which copies that do not wait are made
+late_device.hold_stream(9, False)
+late_device.synchronize_stream(9)
+assert rank == 0 or same(out, mine(SMALL, of=0))
 """,
     "sums within the host first": """
 for count in (20_000, 100_001, LARGE):
