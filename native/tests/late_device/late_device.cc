@@ -51,7 +51,7 @@ class Queue {
     static const char* const blocking = std::getenv("LATE_DEVICE_BLOCKING");
     static const bool is_blocking = blocking != nullptr && *blocking == '1';
     std::unique_lock lock(mutex_);
-    jobs_.push_back({std::chrono::steady_clock::now() + kDelay, std::move(job)});
+    jobs_.push_back({std::chrono::steady_clock::now() + delay_, std::move(job)});
     ++added_;
     if (!started_) {
       started_ = true;
@@ -70,6 +70,10 @@ class Queue {
   bool idle() {
     const std::lock_guard lock(mutex_);
     return done_ == added_;
+  }
+  void delay(std::chrono::milliseconds each) {
+    const std::lock_guard lock(mutex_);
+    delay_ = each;
   }
   void hold(bool held) {
     const std::lock_guard lock(mutex_);
@@ -102,6 +106,7 @@ class Queue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> jobs_;
+  std::chrono::milliseconds delay_ = kDelay;
   bool started_ = false;
   uint64_t added_ = 0;
   uint64_t done_ = 0;
@@ -116,6 +121,9 @@ Queue& queue_of(const c10::Stream& stream) {
   TORCH_CHECK(stream.id() != destroyed, "the stream was destroyed");
   return queues.at(static_cast<size_t>(stream.id()));
 }
+
+std::atomic<c10::StreamId> next_of_pool = 0;
+c10::StreamId pooled(c10::StreamId number) { return 1 + number % static_cast<c10::StreamId>(kPool); }
 
 thread_local c10::StreamId current_stream = 0;
 c10::Stream stream_of(c10::StreamId id) { return c10::Stream(c10::Stream::UNSAFE, kDevice, id); }
@@ -257,8 +265,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getStream(c10::Device /*device*/) const override { return stream_of(current_stream); }
   c10::Stream getDefaultStream(c10::Device /*device*/) const override { return stream_of(0); }
   c10::Stream getStreamFromGlobalPool(c10::Device /*device*/, bool /*high*/) const override {
-    static std::atomic<c10::StreamId> next = 0;
-    return stream_of(1 + next++ % static_cast<c10::StreamId>(kPool));
+    return stream_of(pooled(next_of_pool++));
   }
   c10::Stream getNewStream(c10::Device device, int /*priority*/) const override {
     return getStreamFromGlobalPool(device, false);
@@ -424,6 +431,12 @@ PYBIND11_MODULE(late_device, module) {
     for (size_t i = 1; i < kQueues; ++i) {
       queues[i].hold(held);
     }
+  });
+  // The stream that the pool gives next.
+  module.def("next_stream", [] { return pooled(next_of_pool); });
+  // How late each operation of a stream is.
+  module.def("delay_stream", [](c10::StreamId id, int milliseconds) {
+    queues.at(static_cast<size_t>(id)).delay(std::chrono::milliseconds(milliseconds));
   });
   module.def("hold_stream",
              [](c10::StreamId id, bool held) { queues.at(static_cast<size_t>(id)).hold(held); });

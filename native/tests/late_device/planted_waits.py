@@ -62,21 +62,21 @@ WAITS = (
         "    if (staging_) {{\n      staging_->block_caller();\n    }}\n    return true;\n  }}\n  void synchronize",
         "    if (staging_ && !({planted})) {{\n      staging_->block_caller();\n    }}\n    return true;\n  }}\n"
         "  void synchronize",
-        ("sums",),
+        ("waiting blocks the stream and not the host",),
     ),
     Wait(
         "the caller's stream waits when a call is found complete",
         "work.h",
         "if (staging_ && isSuccess()) {{",
         "if (staging_ && !({planted}) && isSuccess()) {{",
-        ("results of complete calls can be used",),
+        ("waiting blocks the stream and not the host",),
     ),
     Wait(
         "a future's callbacks wait for the copies back",
         "work.h",
         "        copies.emplace(staging_->returning());\n",
         "        if (!({planted})) copies.emplace(staging_->returning());\n",
-        ("callbacks see the results",),
+        ("waiting blocks the stream and not the host",),
     ),
     Wait(
         "a tensor that was released waits for the copies back",
@@ -131,7 +131,7 @@ WAITS = (
         "local_first.h",
         '"smddp: ", failure_);\n    block_caller();\n',
         '"smddp: ", failure_);\n    if (!({planted})) block_caller();\n',
-        ("sums within the host first",),
+        ("waiting for a sum within the host first blocks the stream",),
         LOCAL_FIRST,
     ),
     Wait(
@@ -139,7 +139,7 @@ WAITS = (
         "local_first.h",
         "    if (over_ && failure_.empty()) {{\n      block_caller();",
         "    if (over_ && failure_.empty() && !({planted})) {{\n      block_caller();",
-        ("sums within the host first that are found complete",),
+        ("waiting for a sum within the host first blocks the stream",),
         LOCAL_FIRST,
     ),
     Wait(
@@ -148,7 +148,7 @@ WAITS = (
         "        if (beside_) {{\n          guard.emplace(*beside_);\n        }}\n        future_->markCompleted",
         "        if (beside_ && !({planted})) {{\n          guard.emplace(*beside_);\n        }}\n"
         "        future_->markCompleted",
-        ("callbacks of sums within the host first",),
+        ("waiting for a sum within the host first blocks the stream",),
         LOCAL_FIRST,
     ),
 )
@@ -176,16 +176,21 @@ for count in (20_000, 100_001, LARGE):
 works = [(t, dist.all_reduce(t, async_op=True)) for t in [slowly(mine(50_000 + i)) for i in range(8)]]
 for t, work in reversed(works): work.wait(); assert same(t, summed(t.numel())), t.numel()
 """,
-    "sums within the host first that are found complete": """
-for count in (20_000, LARGE):
-    work = dist.all_reduce(t := slowly(mine(count)), async_op=True)
-    while not work.is_completed(): time.sleep(0.001)
-    assert same(t, summed(count))
-""",
-    "callbacks of sums within the host first": """
+    "waiting for a sum within the host first blocks the stream": """
 def doubled(future): return [2 * t for t in future.value()]
-futures = [dist.all_reduce(slowly(mine(count)), async_op=True).get_future().then(doubled) for count in (20_000, LARGE)]
-for future, count in zip(futures, (20_000, LARGE)): assert same(future.wait()[0], 2 * summed(count)), count
+for way in ("wait", "test", "future", "callback"):
+    t = slowly(mine(100_001))  # an odd number: the end of the call is a copy on the call's own stream
+    t.cpu()
+    own = late_device.next_stream()
+    late_device.delay_stream(own, 300)
+    work = dist.all_reduce(t, async_op=True)
+    if way == "wait": work.wait()
+    elif way == "future": work.get_future().wait()
+    elif way == "callback": t = work.get_future().then(doubled).wait()[0]
+    else:
+        while not work.is_completed(): time.sleep(0.001)
+    assert same(t, summed(100_001) * (2 if way == "callback" else 1)), way
+    late_device.delay_stream(own, 3)
 """,
 }
 

@@ -21,9 +21,7 @@ out = [empty(SMALL) for _ in range(3)]
 for t in out: t.cpu()  # wait until it is created
 for round in range(3):
     late_device.hold(rank != 0)  # from here on no copy to the device is made
-    works = [dist.broadcast(torch.full((SMALL,), float(10 * round + i), device=device) if rank == 0 else out[i], 0,
-                            async_op=True) for i in range(3)]
-    for work in works: work.wait()
+    for i in range(3): dist.broadcast(slowly(torch.full((SMALL,), 10.0 * round + i)) if rank == 0 else out[i], 0)
     late_device.hold(False)
     for i in range(3): assert rank == 0 or same(out[i], torch.full((SMALL,), float(10 * round + i))), (round, i)
     dist.barrier()

@@ -225,13 +225,16 @@ t = slowly(mine(10)); dist.all_reduce(t); assert same(t, summed(10))
 # For the late device only, whose queues can be paused.
 HELD = {
     "waiting blocks the stream and not the host": """
-for way in ("wait", "future"):
+for way in ("wait", "future", "test"):
     out = empty(SMALL)
     out.cpu()  # wait until it is created
     work = dist.broadcast(slowly(mine(SMALL, of=0)) if rank == 0 else out, src=0, async_op=True)
     if rank != 0:
         late_device.hold(True)  # from here on no copy to the device completes
-        (work if way == "wait" else work.get_future()).wait()
+        if way == "test":
+            while not work.is_completed(): time.sleep(0.001)
+        else:
+            (work if way == "wait" else work.get_future()).wait()
         copy = torch.empty_like(out).copy_(out)  # runs later on the same stream
         late_device.hold(False)
         assert same(copy, mine(SMALL, of=0)), way
