@@ -236,6 +236,7 @@ for way in ("wait", "future", "test"):
         else:
             (work if way == "wait" else work.get_future()).wait()
         copy = torch.empty_like(out).copy_(out)  # runs later on the same stream
+        time.sleep(0.05)  # in which it runs if the stream does not wait
         late_device.hold(False)
         assert same(copy, mine(SMALL, of=0)), way
     work.wait()
