@@ -26,7 +26,8 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("cont
 
 
 def test_every_code_has_one_page_and_every_page_one_code() -> None:
-    sources = [path.read_text() for path in (ROOT / "smdp_launch").rglob("*.py")]
+    packages = (ROOT / "smdp_launch", ROOT / "containers" / "entrypoint" / "smdp_entrypoint")
+    sources = [path.read_text() for package in packages for path in package.rglob("*.py")]
     used = {code for text in sources for code in re.findall(r'"(SMDP\d{3})"', text)}
     pages = {path.stem: path.read_text() for path in (ROOT / "docs" / "errors").glob("*.md")}
     assert used == set(pages)

@@ -31,7 +31,7 @@ def _job(draft: Draft) -> Iterator[str]:
     yield "schema: 1"
     yield f"name: {to_yaml(draft.name)}"
     if draft.engine == "native":
-        yield "engine: native # in your own image; smdistributed: AWS's library and images; nccl: torch.distributed"
+        yield "engine: native # your own image; smdistributed: AWS's; nccl: torch.distributed"
     elif draft.engine == "nccl":
         yield "engine: nccl # torch.distributed, in AWS's images or your own; native: this project's engine"
     elif draft.engine == "gloo":

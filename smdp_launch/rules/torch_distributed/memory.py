@@ -17,7 +17,7 @@ _TIGHT = 0.8
 
 def _need(facts: Facts, type_: Instance) -> Need | None:
     model, zero = facts.spec.model, facts.deepspeed
-    if model is None:
+    if model is None or not facts.has(*(f"model.{name}" for name in type(model).model_fields)):
         return None
     stages = ("none", "optimizer", "gradients", "parameters")
     if zero is not None and 0 < zero.stage < len(stages) and stages.index(model.sharding) < zero.stage:

@@ -53,7 +53,7 @@ IMPOSSIBLE = [
     (["explain", "SMPD301"], ExitCode.USAGE),
     (["catalog", "instnces"], ExitCode.USAGE),
     (["catalog", "instances", "--policy", "lax"], ExitCode.USAGE),
-    (["catalog", "frameworks", "--engine", "gloo"], ExitCode.USAGE),
+    (["catalog", "frameworks", "--engine", "mpi"], ExitCode.USAGE),
     (["catalog", "images"], ExitCode.USAGE),
     (["scale"], ExitCode.USAGE),
     (["scale", "--hosts", "0"], ExitCode.USAGE),

@@ -33,6 +33,7 @@ def test_template_script_is_read() -> None:
         "test",
         "model-dir",
         "checkpoint-dir",
+        "precision",
     }
 
 
