@@ -135,13 +135,5 @@ def measure(arguments: argparse.Namespace) -> List[figures.Figure]:
     return of_report(job.reports("beside.py", [1, 1], command, limit_s=LIMIT_S, environment=job.options(arguments))[0])
 
 
-def main() -> int:
-    arguments = parse()
-    if job.is_rank():
-        exchange(arguments)
-        return 0
-    return figures.finish(measure(arguments), arguments.json)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(job.main(parse(), exchange, measure))

@@ -123,13 +123,5 @@ def measure(arguments: argparse.Namespace) -> List[figures.Figure]:
     return found
 
 
-def main() -> int:
-    arguments = parse()
-    if job.is_rank():
-        exchange(arguments)
-        return 0
-    return figures.finish(measure(arguments), arguments.json)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(job.main(parse(), exchange, measure))

@@ -18,7 +18,9 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+
+import figures
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
@@ -50,6 +52,18 @@ class Rank:
 
 def is_rank() -> bool:
     return "RANK" in os.environ
+
+
+def main(
+    arguments: argparse.Namespace,
+    work: Callable[[argparse.Namespace], None],
+    measure: Callable[[argparse.Namespace], List[figures.Figure]],
+) -> int:
+    """Do the work of a rank, or measure a job of ranks and print its figures; the exit code of the program."""
+    if is_rank():
+        work(arguments)
+        return 0
+    return figures.finish(measure(arguments), arguments.json)
 
 
 def report(**values: Any) -> None:

@@ -133,13 +133,5 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[-300:]
 
 
-def main() -> int:
-    arguments = parse()
-    if job.is_rank():
-        train(arguments)
-        return 0
-    return figures.finish(measure(arguments), arguments.json)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(job.main(parse(), train, measure))

@@ -206,13 +206,5 @@ def measure(arguments: argparse.Namespace) -> List[figures.Figure]:
     return of_reports(found["smddp"], found["gloo"], arguments.layout)
 
 
-def main() -> int:
-    arguments = parse()
-    if job.is_rank():
-        run(arguments)
-        return 0
-    return figures.finish(measure(arguments), arguments.json)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(job.main(parse(), run, measure))

@@ -4,7 +4,6 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +18,7 @@ from smdp_launch.cli.shared.local_runs import (
     local_plan,
     local_request,
     local_run_of,
-    options_in_use,
-    require_linux,
+    require_local,
     require_runnable,
 )
 from smdp_launch.systems import command_line
@@ -68,11 +66,7 @@ def command(
     """
     from smdp_launch.planning.saved import is_saved_plan
 
-    in_use = options_in_use(local_values)
-    if in_use and not local:
-        raise click.UsageError(f"{in_use[0]} requires --local")
-    if local:
-        require_linux("launch --local")
+    require_local("launch", local_values, is_local=local)
     if report is not None and detach:
         raise click.UsageError("--report needs the end of the job: `smdp-launch report` writes it after --detach")
     settings = (*settings, *options.network_settings(require_network))
@@ -186,27 +180,15 @@ def _launch_saved(path: Path, launch: LaunchOptions, ignore: Sequence[str]) -> E
 def _submit_plan(plan: Plan, launch: LaunchOptions, ignore: Sequence[str], require: Callable[[], None]) -> ExitCode:
     from smdp_launch.cli.render.diagnostics import print_diagnostics
     from smdp_launch.cli.render.job.launch import print_end
-    from smdp_launch.cli.render.plan import print_plan
-    from smdp_launch.cli.render.terminal.retries import print_retry
-    from smdp_launch.cli.shared.confirmation import confirm
     from smdp_launch.cli.shared.follow_session import submit_and_follow, submit_with_progress
+    from smdp_launch.cli.shared.submission import connect_for
     from smdp_launch.errors import ExitCode
-    from smdp_launch.jobs.preflight.run import require_account
-    from smdp_launch.jobs.records.history import record_plan
-    from smdp_launch.jobs.service.clients import connect_aws
 
     print_diagnostics(plan.diagnostics)
     if launch.dry_run:
         _print_dry_run(plan, launch)
         return ExitCode.OK
-    if not launch.as_json:
-        print_plan(plan)
-    require()
-    confirm(launch.yes, ask=not launch.as_json)
-    clients = connect_aws(plan.spec.region)
-    clients.on_waiting = print_retry
-    require_account(clients, plan, ignore)
-    record_plan(plan, datetime.now(timezone.utc))
+    clients = connect_for(plan, ignore, yes=launch.yes, as_json=launch.as_json, require=require)
     if launch.detach:
         submit_with_progress(clients, plan)
         _print_detached(plan, launch)

@@ -50,7 +50,7 @@ def _network(_: click.Context, __: click.Parameter, text: str | None) -> str | N
 
 
 def local_options(command: _Command) -> _Command:
-    """Add the options of a local run. The command passes them as keywords to `local_request` or `options_in_use`."""
+    """Add the options of a local run. The command passes them as keywords to `local_request` and `require_local`."""
     hosts = click.IntRange(1, 64)
     options = [
         _option("--hosts", metavar="N", type=hosts, help="Number of hosts to simulate."),
@@ -87,9 +87,13 @@ def require_linux(what: str) -> None:
         raise EnvironmentProblem(refusal)
 
 
-def options_in_use(options: Mapping[str, Any]) -> list[str]:
-    """The names of the options that have a value, as on the command line."""
-    return [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
+def require_local(command: str, options: Mapping[str, Any], *, is_local: bool) -> None:
+    """Refuse options of a local run without ``--local``, and ``--local`` on another system than Linux."""
+    in_use = [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
+    if in_use and not is_local:
+        raise click.UsageError(f"{in_use[0]} requires --local")
+    if is_local:
+        require_linux(f"{command} --local")
 
 
 def local_request(options: Mapping[str, Any]) -> LocalRequest:

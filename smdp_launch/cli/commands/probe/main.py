@@ -4,7 +4,6 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +18,7 @@ from smdp_launch.cli.shared.local_runs import (
     local_plan,
     local_request,
     local_run_of,
-    options_in_use,
-    require_linux,
+    require_local,
     require_runnable,
 )
 from smdp_launch.systems import command_line
@@ -64,11 +62,7 @@ def command(
     """
     from smdp_launch.jobs.network_probe import probe_job
 
-    in_use = options_in_use(local_values)
-    if in_use and not local:
-        raise click.UsageError(f"{in_use[0]} requires --local")
-    if local:
-        require_linux("probe --local")
+    require_local("probe", local_values, is_local=local)
     request = local_request(local_values) if local else None
     checked = check(job_file, request, settings=(*settings, *options.network_settings(require_network)))
     probe = _Probe(dry_run, yes, as_json)
@@ -106,27 +100,15 @@ def _probe_locally(job: CheckedJob, request: LocalRequest, probe: _Probe) -> Exi
 
 
 def _probe_on_aws(job: CheckedJob, probe: _Probe, ignore: Sequence[str]) -> ExitCode:
-    from smdp_launch.cli.render.plan import print_plan
-    from smdp_launch.cli.render.terminal.retries import print_retry
-    from smdp_launch.cli.shared.confirmation import confirm
+    from smdp_launch.cli.shared.submission import connect_for
     from smdp_launch.errors import ExitCode
-    from smdp_launch.jobs.preflight.run import require_account
-    from smdp_launch.jobs.records.history import record_plan
-    from smdp_launch.jobs.service.clients import connect_aws
     from smdp_launch.planning.prepare import make_plan
 
     plan = make_plan(job)
     if probe.dry_run:
         _print_dry_run(plan, probe)
         return ExitCode.OK
-    if not probe.as_json:
-        print_plan(plan)
-    job.require_launchable()
-    confirm(probe.yes, ask=not probe.as_json)
-    clients = connect_aws(plan.spec.region)
-    clients.on_waiting = print_retry
-    require_account(clients, plan, ignore)
-    record_plan(plan, datetime.now(timezone.utc))
+    clients = connect_for(plan, ignore, yes=probe.yes, as_json=probe.as_json, require=job.require_launchable)
     return _end(plan, probe, _follow(clients, plan, probe))
 
 
