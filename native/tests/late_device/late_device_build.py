@@ -4,7 +4,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parents[1] / "late_device" / "late_device.cc"
+SOURCE = Path(__file__).resolve().with_name("late_device.cc")
 
 
 def built(folder: Path) -> Path:
