@@ -121,8 +121,9 @@ def test_estimator_of_template_sends_request_of_plan(file: Path, tmp_path: Path)
     assert caught.requests == [plan.request]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def caught(session: Any) -> Caught:
+    """One for the session: of the handlers that answer a call, boto3 asks the first."""
     return Caught(session)
 
 

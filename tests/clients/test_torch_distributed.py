@@ -21,7 +21,7 @@ from tests.support.job_files.generated import TORCH_KINDS, jobs
 
 __all__ = ["alone", "caught", "folder", "session"]  # fixtures
 
-pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(900)]
 
 SWITCH = {"torch_distributed": {"enabled": True}}
 #: Every type whose GPUs the images of all generated jobs support.
@@ -49,13 +49,14 @@ NCCL = JOB.replace("engine: native", "engine: nccl").replace("image: ", "# image
 
 
 @pytest.mark.parametrize("type_", ["ml.p5.48xlarge", "ml.p4de.24xlarge", "ml.g5.2xlarge", "ml.g6e.48xlarge"])
-def test_stock_estimator_sends_the_same_hyperparameters(type_: str, tmp_path: Path, session: Any) -> None:
+def test_stock_estimator_sends_the_same_hyperparameters(
+    type_: str, tmp_path: Path, session: Any, caught: Caught
+) -> None:
     """An estimator that a person writes, with the SDK's own image: the switch and the image are those of the plan."""
     from sagemaker.estimator import EstimatorBase
     from sagemaker.pytorch import PyTorch
 
     plan = smdp_launch.plan(write_job(tmp_path, NCCL.replace("ml.p4d.24xlarge", type_)))
-    caught = Caught(session)
     stock = PyTorch(
         entry_point="train.py",
         source_dir="s3://bucket/sourcedir.tar.gz",
@@ -70,7 +71,7 @@ def test_stock_estimator_sends_the_same_hyperparameters(type_: str, tmp_path: Pa
         sagemaker_session=session,
     )
     EstimatorBase.fit.__wrapped__(stock, {"train": "s3://bucket/train"}, wait=False, job_name=plan.job)
-    theirs, ours = caught.requests[-1], plan.request
+    theirs, ours = caught.requests.pop(), plan.request
     differing = {"sagemaker_submit_directory"}
     assert {key: value for key, value in theirs["HyperParameters"].items() if key not in differing} == {
         key: value for key, value in ours["HyperParameters"].items() if key not in differing

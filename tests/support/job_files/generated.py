@@ -142,9 +142,8 @@ def _capacity(draw: st.DrawFn, job: Mapping) -> None:
     elif way == "warm":
         compute["keep_alive"] = draw(st.integers(1, 3600))
     elif way == "fallback":
-        compute["fallback_types"] = draw(
-            st.sampled_from([["ml.p3dn.24xlarge"], ["ml.p3dn.24xlarge", "ml.p3.16xlarge"]])
-        )
+        others = [one for one in ("ml.p3dn.24xlarge", "ml.p3.16xlarge") if one != compute["instance_type"]]
+        compute["fallback_types"] = others[: draw(st.integers(1, len(others)))]
     if way != "spot":
         job["compute"] = optional(draw, compute, max_pending=st.integers(1800, 100_000))
 
