@@ -57,9 +57,11 @@ GRADIENTS = 4 * (64 * WIDTH + WIDTH + WIDTH * 8 + 8)
 class Case(NamedTuple):
     """Args:
     seconds: argument of the script.
-    injected: seconds of each step, that the cause takes; None if there is none, the script prints them, or it follows
-        from a run without the cause.
+    injected: seconds of each step, that the cause takes; None if there is none, the script prints them, or `control`
+        measures them.
     cause: that the verdict should name.
+    control: a run with these hyperparameters and without the cause is made first; what a step takes longer than there
+        was injected.
     """
 
     seconds: float | None
@@ -67,6 +69,7 @@ class Case(NamedTuple):
     cause: str
     hyperparameters: Mapping[str, float] = MappingProxyType({})
     options: tuple[str, ...] = ()
+    control: bool = False
 
 
 #: Of one loader worker, `compute` seconds are hidden behind the step; 0.05 where nothing else is said.
@@ -75,7 +78,7 @@ CASES = {
     "store": Case(None, RANKS_PER_HOST * BATCH * SAMPLE / STORE_RATE - 0.05, "source"),
     "source": Case(0.08, 0.08, "source"),
     # The loaders of all hosts share the cores of this machine with its other processes.
-    "decoding": Case(0.06, None, "decoding", {"compute": 0.02}),
+    "decoding": Case(0.06, None, "decoding", {"compute": 0.02}, control=True),
     "workers": Case(0.015, None, "workers", {"compute": 0.06}),
     "slow_worker": Case(0.08, 0.08, "slow_worker"),
     "slow_host": Case(0.08, 0.08, "slow_host"),
@@ -104,24 +107,32 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="write the JSON of each run into this folder")
     arguments = parser.parse_args()
     causes = arguments.cause or list(CASES)
-    without: float | None = None
-    if "decoding" in causes:
-        same = CASES["none"]._replace(hyperparameters=CASES["decoding"].hyperparameters)
-        control = diagnosed("none", same, arguments.steps)
-        without = control.result["step_seconds"] if control is not None else None
+    without: dict[str, float] = {}
+    for cause in causes:
+        if CASES[cause].control:
+            same = CASES["none"]._replace(hyperparameters=CASES[cause].hyperparameters)
+            control = diagnosed("none", same, arguments.steps)
+            if control is not None:
+                without[cause] = control.result["step_seconds"]
     found: dict[str, Counter[str]] = {cause: Counter() for cause in causes}
+    errors: list[float] = []
     print(f"{platform.machine()}, {CORES} cores, {arguments.runs} runs of each cause", flush=True)
     for run in range(arguments.runs):
         for cause in causes:
             one = diagnosed(cause, CASES[cause], arguments.steps)
-            if one is not None and cause == "decoding" and without is not None:
-                one = one._replace(injected=one.result["step_seconds"] - without)
+            if one is not None and cause in without:
+                one = one._replace(injected=one.result["step_seconds"] - without[cause])
             found[cause][one.result["cause"] if one is not None else "failed"] += 1
             print(line(cause, one), flush=True)
+            if one is not None and one.injected is not None and one.result["seconds_per_step"] is not None:
+                errors.append(one.result["seconds_per_step"] / one.injected - 1)
             if arguments.keep is not None and one is not None:
                 arguments.keep.mkdir(parents=True, exist_ok=True)
                 (arguments.keep / f"{cause}-{run}.json").write_text(json.dumps(one.result, indent=2))
     print_matrix(found)
+    right = sum(counts[CASES[cause].cause] for cause, counts in found.items())
+    near = sum(abs(error) <= 0.1 for error in errors)
+    print(f"{right} of {len(causes) * arguments.runs} causes named right, {near} of {len(errors)} times within 10 %")
     return 0
 
 
