@@ -24,7 +24,8 @@ The source shows how certain it is that AWS answers the same:
 - *model*: botocore's model of the service has the constraint, and the message has the service's form.
 - *quoted* or *documented*: the linked page quotes the message (of SageMaker, or of another service with the same rule),
   or documents the rule.
-- *memory*: AWS refuses the request, but its exact message is not certain. Do not compare the message in a test.
+- *memory*: written from memory, without a page that quotes it. AWS refuses the request, but its exact message is not
+  certain. Do not compare the message in a test.
 - *local*: a limit of the local cloud. AWS accepts the request.
 
 A message about a type ends with the name of the field, which the message of AWS does not have. AWS ignores unknown
