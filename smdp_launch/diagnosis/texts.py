@@ -39,7 +39,8 @@ def sentence(verdict: Verdict) -> str:
         most = max(rest, key=lambda cause: rest[cause])
         tail = f"no other cause takes {percent(LEAST)}"
         return f"Bound by computing: {time}; {tail} (next: {most}, {percent(rest[most])})."
-    gain = f"Without it, at most {100 * (verdict.gain - 1):.0f} % more throughput"
+    amount = f"{100 * (verdict.gain - 1):.0f} % more" if verdict.gain < 10 else f"{verdict.gain:.0f} times the"
+    gain = f"Without it, at most {amount} throughput"
     if verdict.cause in ("slow_worker", "slow_host") and verdict.spends is not None:
         more = (
             "spends more time on" if verdict.cause == "slow_host" or len(verdict.ranks) == 1 else "spend more time on"

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 import smdp_launch
 from smdp_launch import build_estimator, build_inputs
 from smdp_launch.catalog.instances import instances
-from tests.clients.test_estimator import Caught, alone, caught, folder, session, trained
+from tests.clients.estimators import Caught, alone, caught, folder, session, trained
 from tests.conftest import JOB, write_job
 from tests.support.job_files.generated import TORCH_KINDS, jobs
 

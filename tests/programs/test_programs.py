@@ -12,21 +12,11 @@ from typing import Any
 import pytest
 from ports import free_port
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-PYTHON = ROOT / ".venv-programs" / "bin" / "python"
+from .environments import AS_ACCELERATE, AS_THE_TOOLKIT, HERE, PYTHON
+
 IN_PYTORCH = ("fsdp2.py",)  # needs no other package
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
-
-# Accelerate and the Trainer read their backend from the environment: Gloo as on any CPU, smddp as on SageMaker, with
-# the model on the CPU.
-ON_CPU = {"ACCELERATE_TORCH_DEVICE": "cpu", "ACCELERATE_BYPASS_DEVICE_MAP": "true"}
-AS_ACCELERATE = {"gloo": {"ACCELERATE_USE_CPU": "true"}, "smddp": {"ACCELERATE_USE_SAGEMAKER": "true", **ON_CPU}}
-AS_THE_TOOLKIT = {
-    "gloo": {"ACCELERATE_USE_CPU": "true"},
-    "smddp": {"SM_FRAMEWORK_PARAMS": '{"sagemaker_distributed_dataparallel_enabled": true}', **ON_CPU},
-}
 
 
 def _environment(rank: int, port: int) -> dict[str, str]:

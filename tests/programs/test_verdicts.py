@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import JOB, clean_environment
 
-from .test_programs import AS_ACCELERATE, AS_THE_TOOLKIT, HERE, PYTHON
+from .environments import AS_ACCELERATE, AS_THE_TOOLKIT, HERE, PYTHON
 
 pytestmark = [pytest.mark.torch, pytest.mark.programs, pytest.mark.timeout(600)]
 

@@ -197,9 +197,9 @@ for way in ("wait", "test", "future", "callback"):
 
 def all_cases() -> dict[str, str]:
     import device_cases
-    import test_registered_memory
+    import registered_memory_cases
 
-    return {**device_cases.CASES, **device_cases.HELD, **test_registered_memory.CASES, **CASES}
+    return {**device_cases.CASES, **device_cases.HELD, **registered_memory_cases.CASES, **CASES}
 
 
 def edited(text: str, wait: Wait) -> str:

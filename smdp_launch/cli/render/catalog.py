@@ -26,7 +26,7 @@ def print_json(listing: Listing) -> None:
 def print_instances(listing: Listing) -> None:
     with_region = any("offered" in row for row in listing.rows)
     last = (
-        ("avail", lambda row: {True: "yes", False: "no?", None: "?"}[row["offered"]])
+        ("here", lambda row: {True: "yes", False: "no?", None: "?"}[row["offered"]])
         if with_region
         else ("NVMe", _nvme)
     )
@@ -47,7 +47,7 @@ def print_instances(listing: Listing) -> None:
         f"{_UNSOURCED} the value has no documented source",
     ]
     if with_region:
-        notes.append("avail: whether the region offers the type")
+        notes.append("here: whether the region offers the type")
         notes.append("no? by an uncertain source (see --json), ? without a documented source")
     notes += [f"omitted: {one}" for one in listing.left_out]
     _print_notes(*notes)

@@ -73,16 +73,17 @@ def parents(mutant: Mutant, document: Document) -> Iterable[int]:
 
 
 def run(every: int, folder: Path) -> None:
+    """Judge the first of each operator's mutants, and every ``every``-th after it."""
     path = workshop(folder)
     table: Counter[tuple[str, str]] = Counter()
     wrong: list[str] = []
-    number = 0
+    made: Counter[str] = Counter()
     for file in FILES:
         text = file.read_text()
         sound = request_of(checked(path, text))
         for mutant in mutants(text):
-            number += 1
-            if number % every:
+            made[mutant.operator] += 1
+            if (made[mutant.operator] - 1) % every:
                 continue
             verdict = judge(mutant, path, sound)
             table[mutant.operator, verdict.how] += 1

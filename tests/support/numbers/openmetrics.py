@@ -8,7 +8,7 @@ _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _TYPE = re.compile(rf"# TYPE ({_NAME}) (gauge|counter)")
 _HELP = re.compile(rf"# HELP ({_NAME}) ((?:[^\\\n\"]|\\\\|\\n|\\\")*)")
 _LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\\\|\\"|\\n)*"'
-_SAMPLE = re.compile(rf"({_NAME})\{{((?:{_LABEL})(?:,{_LABEL})*)\}} (-?(?:\d+(?:\.\d+)?(?:e[+-]?\d+)?|inf|nan))")
+_SAMPLE = re.compile(rf"({_NAME})\{{((?:{_LABEL})(?:,{_LABEL})*)\}} (-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|[+-]Inf|NaN)")
 
 
 def samples(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
