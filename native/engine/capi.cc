@@ -269,6 +269,8 @@ int smdp_engine_registered_memory(smdp_engine* engine, void** memory, uint64_t* 
   });
 }
 
+void smdp_engine_keep_memory(smdp_engine* engine) { engine->engine->keep_memory(); }
+
 int smdp_group_create(smdp_engine* engine, const int* members, int count, const char* name, double timeout_s,
                       smdp_group** group, smdp_error* error) {
   return guarded(error, [&]() -> Status {
@@ -288,6 +290,12 @@ void smdp_group_destroy(smdp_group* group) {
   const std::unique_ptr<smdp_group> owned(group);
   if (const auto engine = owned ? owned->engine.lock() : nullptr) {
     engine->destroy_group(owned->id);
+  }
+}
+
+void smdp_group_fail(smdp_group* group, const char* reason) {
+  if (const auto engine = group->engine.lock()) {
+    engine->fail_group(group->id, {Code::kPeerLost, reason});
   }
 }
 

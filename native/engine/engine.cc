@@ -276,6 +276,17 @@ void Engine::destroy_group(std::uint64_t group) {
   });
 }
 
+void Engine::fail_group(std::uint64_t group, const Status& why) {
+  if (!is_own()) {
+    return;
+  }
+  executor_->post([this, group, why] {
+    if (const auto found = groups_.find(group); found != groups_.end()) {
+      found->second->fail(why);
+    }
+  });
+}
+
 Status Engine::submit(std::uint64_t group, int group_size, int group_rank, Call call) {
   if (!is_own()) {
     return {Code::kClosed, "the engine does not survive a fork: open one in this process"};

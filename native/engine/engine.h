@@ -71,6 +71,8 @@ class Engine final : public GroupServices {
   // Pending operations fail with kClosed on this rank, and on the other ranks as soon as these make the same
   // calls.
   void destroy_group(std::uint64_t group);
+  // On all ranks of the group. A group that has failed keeps its first reason.
+  void fail_group(std::uint64_t group, const Status& why);
   // Checks the call, then passes it to the loop. The memory belongs to the engine until the handle is
   // complete.
   Status submit(std::uint64_t group, int group_size, int group_rank, Call call);
@@ -95,6 +97,8 @@ class Engine final : public GroupServices {
   // A part of the shared memory that the caller divides itself, for as long as the engine lives; the same at
   // every call. The other ranks of the host read values in it in place. Empty: SMDP_REGISTERED_MIB is 0.
   Result<std::span<std::byte>> registered_memory();
+  // Before close(): the shared memory stays mapped until the process ends.
+  void keep_memory() { arena_.keep(); }
 
   [[nodiscard]] const Layout& layout() const override { return layout_; }
   [[nodiscard]] int rank() const { return rank_; }

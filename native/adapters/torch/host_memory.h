@@ -78,7 +78,7 @@ class RegisteredMemory {
     lost_ = true;
   }
 
-  // Before the engine is closed. The device uses the memory no longer, or it stays registered.
+  // Before the engine is closed. The device uses the memory no longer, or it stays registered and mapped.
   void close() {
     const auto ends = std::chrono::steady_clock::now() + kLongestClose;
     std::unique_lock lock(mutex_);
@@ -92,11 +92,15 @@ class RegisteredMemory {
     if (memory_ == nullptr) {
       return;
     }
+    std::string refusal;
     if (leaving_.empty() && !lost_) {
-      const std::string refusal = DeviceRuntime(*type_).unregister_memory(memory_);
+      refusal = DeviceRuntime(*type_).unregister_memory(memory_);
       if (!refusal.empty()) {
         say("shared memory stays registered with the device: " + refusal);
       }
+    }
+    if (!leaving_.empty() || lost_ || !refusal.empty()) {
+      smdp_engine_keep_memory(engine_);
     }
     memory_ = nullptr;
   }

@@ -188,17 +188,17 @@ class LocalFirst {
   static constexpr std::size_t kLeastBytes = 64U << 10U;
 
   // `scatter` and `gather`: two groups of this host's ranks, in their order; null where this rank is alone.
-  // `device`: the kind of tensors that they take; nullopt: any. `leave`: ends the exchanges with the other
-  // hosts, on them too.
+  // `device`: the kind of tensors that they take; nullopt: any. `fail`: ends the exchanges with the other
+  // hosts, on them too, with a reason.
   LocalFirst(std::string name, HostParts parts, int rank, BackendPtr scatter, BackendPtr gather,
-             std::optional<c10::DeviceType> device, std::function<void()> leave)
+             std::optional<c10::DeviceType> device, std::function<void(const std::string& reason)> fail)
       : name_(std::move(name)),
         parts_(std::move(parts)),
         rank_(rank),
         scatter_(std::move(scatter)),
         gather_(std::move(gather)),
         device_(device),
-        leave_(std::move(leave)) {
+        fail_(std::move(fail)) {
     for (const auto& ranks : parts_.hosts) {
       const auto mine = std::find(ranks.begin(), ranks.end(), rank);
       if (mine != ranks.end()) {
@@ -297,7 +297,7 @@ class LocalFirst {
       const std::lock_guard lock(broken_mutex_);
       broken_ = job.work->failure();
     }
-    leave_();
+    fail_(job.work->failure());
   }
   [[nodiscard]] std::string broken() {
     const std::lock_guard lock(broken_mutex_);
@@ -363,7 +363,7 @@ class LocalFirst {
   BackendPtr scatter_;
   BackendPtr gather_;
   std::optional<c10::DeviceType> device_;
-  std::function<void()> leave_;
+  std::function<void(const std::string& reason)> fail_;
   int64_t begin_ = 0;  // of this rank's lanes
   int64_t end_ = 0;
   std::mutex broken_mutex_;

@@ -9,6 +9,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -182,6 +183,7 @@ class Staging {
 
   // Queues the copies of this call, and of the next ones as far as kBytesAhead allows.
   void queue_copies(std::size_t call) {
+    const c10::InferenceMode no_grad;  // which inference tensors need, and others allow
     const c10::StreamGuard guard(leaving_);
     std::size_t ahead = 0;
     for (std::size_t i = call + 1; i < queued_; ++i) {

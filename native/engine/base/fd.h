@@ -52,12 +52,15 @@ class Mapping {
   Mapping() = default;
   Mapping(void* address, std::size_t bytes) : address_(address), bytes_(bytes) {}
   Mapping(Mapping&& other) noexcept
-      : address_(std::exchange(other.address_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+      : address_(std::exchange(other.address_, nullptr)),
+        bytes_(std::exchange(other.bytes_, 0)),
+        kept_(other.kept_) {}
   Mapping& operator=(Mapping&& other) noexcept {
     if (this != &other) {
       reset();
       address_ = std::exchange(other.address_, nullptr);
       bytes_ = std::exchange(other.bytes_, 0);
+      kept_ = other.kept_;
     }
     return *this;
   }
@@ -67,15 +70,18 @@ class Mapping {
 
   [[nodiscard]] std::span<std::byte> bytes() const { return {static_cast<std::byte*>(address_), bytes_}; }
   void reset() {
-    if (address_ != nullptr) {
+    if (address_ != nullptr && !kept_) {
       ::munmap(address_, bytes_);
-      address_ = nullptr;
     }
+    address_ = nullptr;
   }
+  // The memory stays mapped until the process ends.
+  void keep() { kept_ = true; }
 
  private:
   void* address_ = nullptr;
   std::size_t bytes_ = 0;
+  bool kept_ = false;
 };
 
 }  // namespace smdp

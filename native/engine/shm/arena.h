@@ -28,6 +28,8 @@ class Arena {
   // Offset of a region of at least `bytes`, aligned to 64; nullopt when none is free.
   std::optional<std::uint64_t> allocate(std::uint64_t bytes);
   void free(std::uint64_t offset);
+  // The memory stays mapped after this object.
+  void keep() { mapping_.keep(); }
   [[nodiscard]] std::size_t regions_in_use() const { return used_.size(); }
 
  private:

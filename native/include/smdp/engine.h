@@ -161,6 +161,8 @@ SMDP_API const char* smdp_engine_local_reducer(const smdp_engine* engine);
  * and 0 when the option is 0. */
 SMDP_API int smdp_engine_registered_memory(smdp_engine* engine, void** memory, uint64_t* bytes,
                                            smdp_error* error);
+/* This memory stays mapped after the engine is closed, until the process ends: a device may still use it. */
+SMDP_API void smdp_engine_keep_memory(smdp_engine* engine);
 
 /* A group of ranks of the job; `members` in the order of their rank within the group. Sends nothing. Every
  * member creates its groups of one name and one set of members in the same order. timeout_s 0:
@@ -170,6 +172,8 @@ SMDP_API int smdp_group_create(smdp_engine* engine, const int* members, int coun
 /* Pending operations fail with SMDP_CLOSED on this rank, and with SMDP_PEER_LOST on the members that wait in
  * them or make the same call later. */
 SMDP_API void smdp_group_destroy(smdp_group* group);
+/* Fails the group on all its ranks: pending and later calls on it fail with SMDP_PEER_LOST and `reason`. */
+SMDP_API void smdp_group_fail(smdp_group* group, const char* reason);
 
 typedef void (*smdp_done)(void* context, const smdp_error* error);
 

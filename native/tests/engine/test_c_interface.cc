@@ -149,6 +149,65 @@ TEST(CInterface, ClosingAnEngineEndsTheCallsOfOtherThreads) {
   }
 }
 
+smdp_call sum_of_one(float& value) {
+  smdp_call call{};
+  call.size = sizeof(call);
+  call.collective = SMDP_ALL_REDUCE;
+  call.count = 1;
+  call.input = call.output = &value;
+  return call;
+}
+
+TEST(CInterface, AGroupThatOneRankFailsFailsOnAllWithItsReason) {
+  std::array<smdp_engine*, 2> engines = open_two();
+  ASSERT_NE(engines[0], nullptr);
+  ASSERT_NE(engines[1], nullptr);
+  const std::array members = {0, 1};
+  std::array<smdp_group*, 2> groups{};
+  smdp_error error{};
+  for (std::size_t rank : {0, 1}) {
+    ASSERT_EQ(smdp_group_create(engines[rank], members.data(), 2, "world", 30, &groups[rank], &error),
+              SMDP_OK);
+  }
+  float value = 1;
+  const smdp_call call = sum_of_one(value);
+  smdp_operation* pending = nullptr;
+  ASSERT_EQ(smdp_submit(groups[1], &call, &pending, &error), SMDP_OK);  // rank 0 never makes it
+  smdp_group_fail(groups[0], "the GPUs of this host failed");
+  smdp_group_fail(groups[0], "a second reason");
+  EXPECT_EQ(smdp_operation_wait(pending, 30, &error), SMDP_PEER_LOST);
+  EXPECT_EQ(std::string(error.message).rfind("the GPUs of this host failed [on rank 1 ", 0), 0U)
+      << error.message;
+  smdp_operation_release(pending);
+  smdp_operation* later = nullptr;
+  ASSERT_EQ(smdp_submit(groups[0], &call, &later, &error), SMDP_OK);
+  EXPECT_EQ(smdp_operation_wait(later, 30, &error), SMDP_PEER_LOST);
+  EXPECT_EQ(std::string(error.message).rfind("group 'world' failed before: the GPUs of this host failed", 0),
+            0U);
+  smdp_operation_release(later);
+  for (std::size_t rank : {0, 1}) {
+    smdp_group_destroy(groups[rank]);
+    smdp_engine_close(engines[rank]);
+  }
+}
+
+TEST(CInterface, KeptMemoryStaysMappedAfterItsEngine) {
+  std::array<smdp_engine*, 2> engines = open_two();
+  ASSERT_NE(engines[0], nullptr);
+  ASSERT_NE(engines[1], nullptr);
+  void* memory = nullptr;
+  std::uint64_t bytes = 0;
+  smdp_error error{};
+  ASSERT_EQ(smdp_engine_registered_memory(engines[0], &memory, &bytes, &error), SMDP_OK) << error.message;
+  ASSERT_GT(bytes, 0U);
+  std::memset(memory, 7, bytes);
+  smdp_engine_keep_memory(engines[0]);
+  for (smdp_engine* engine : engines) {
+    smdp_engine_close(engine);
+  }
+  EXPECT_EQ(static_cast<const unsigned char*>(memory)[bytes - 1], 7);
+}
+
 TEST(CInterface, AnInvalidOptionIsNamedInTheError) {
   smdp_engine_config config{};
   config.size = sizeof(config);

@@ -231,7 +231,7 @@ def test_destroying_the_group_ends_its_calls() -> None:
     ("env", "env_of", "words"),
     [
         ({"SMDP_LOCAL_REDUCER": "mpi"}, {}, "SMDP_LOCAL_REDUCER='mpi': one of shm, nccl, gloo, smddp"),
-        ({}, {1: {"SMDP_LOCAL_REDUCER": "gloo"}}, "SMDP_LOCAL_REDUCER=gloo"),
+        ({}, {1: {"SMDP_LOCAL_REDUCER": "gloo"}}, "options differ between rank 0 and rank 1; this rank has: "),
         ({"SMDP_LOCAL_REDUCER": "nccl", "CUDA_VISIBLE_DEVICES": ""}, {}, "SMDP_LOCAL_REDUCER=nccl: this"),
     ],
     ids=["unknown", "different", "nccl without a GPU"],
