@@ -1,5 +1,6 @@
 """Builds a torch device that delays all its operations, for the installed torch."""
 
+import fcntl
 import sys
 import sysconfig
 from pathlib import Path
@@ -8,7 +9,14 @@ SOURCE = Path(__file__).resolve().with_name("late_device.cc")
 
 
 def built(folder: Path) -> Path:
-    """The extension module in ``folder``, rebuilt when its source has changed."""
+    """The extension module in ``folder``, rebuilt when its source has changed; by one process at a time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _built(folder)
+
+
+def _built(folder: Path) -> Path:
     import subprocess
 
     import torch
@@ -17,7 +25,6 @@ def built(folder: Path) -> Path:
     module = folder / f"late_device{sysconfig.get_config_var('EXT_SUFFIX')}"
     if module.exists() and module.stat().st_mtime > SOURCE.stat().st_mtime:
         return module
-    folder.mkdir(parents=True, exist_ok=True)
     includes = [f"-isystem{path}" for path in [*cpp_extension.include_paths(), sysconfig.get_paths()["include"]]]
     unfinished = module.with_suffix(".part")
     command = ["c++", "-std=c++20", "-O0", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", *includes]
