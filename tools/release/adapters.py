@@ -99,7 +99,12 @@ class Builder:
             command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
             command += ["--only-binary=:all:", f"--python-version={python}", *foreign, f"--dest={target}"]
             last = subprocess.run(
-                [*command, f"{name}=={version}"], capture_output=True, text=True, check=False, timeout=1800
+                [*command, f"{name}=={version}"],
+                env={**os.environ, "PIP_CONSTRAINT": os.devnull},  # those of this machine are for what it installs
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=1800,
             )
             if last.returncode == 0:
                 found = target.glob(f"{name.replace('-', '_')}-{version}*.whl")
