@@ -141,7 +141,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("install", "first"),
+    ("install", "beginning"),
     [
         (in_venv, "pip install --find-links WHEELS"),
         (in_venv_above_the_system, "pip install --find-links WHEELS"),
@@ -157,7 +157,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids=["venv", "site", "uv venv", "uv project", "uv tool", "uvx", "uv run", "pipx", "pipx run", "user"],
 )
 def test_printed_command_installs_what_is_missing(
-    tmp_path: Path, tools: Path, wheels: Path, install: Callable[[Place], list[str]], first: str
+    tmp_path: Path, tools: Path, wheels: Path, install: Callable[[Place], list[str]], beginning: str
 ) -> None:
     place = Place(tmp_path / "home", tools, tmp_path / "home" / "wheels")
     job = place.home / "job"
@@ -169,9 +169,9 @@ def test_printed_command_installs_what_is_missing(
     assert refused.returncode == ExitCode.ENVIRONMENT, refused.stdout + refused.stderr
     (line,) = [one for one in refused.stderr.splitlines() if one.startswith("smdp-launch: ")]
     printed = line.partition(" run: ")[2]
-    assert printed.startswith(first.replace("HOME", str(place.home)).replace("WHEELS", str(place.wheels))), line
+    assert printed.startswith(beginning.replace("HOME", str(place.home)).replace("WHEELS", str(place.wheels))), line
     fixed = place.run("bash", "-c", printed, cwd=job)
-    if first.startswith(("uv tool run", "uv run", "pipx run")):
+    if beginning.startswith(("uv tool run", "uv run", "pipx run")):
         assert fixed.returncode == ExitCode.OK, fixed.stdout + fixed.stderr
         assert "trained" in fixed.stdout
         return
