@@ -64,7 +64,7 @@ class Environment:
     def tool(self) -> Tool:
         """The tool that made the environment, or that can install packages into it."""
         if (self.prefix / "pipx_metadata.json").is_file():
-            return "pipx run" if self.prefix.parent.name == ".cache" else "pipx"
+            return "pipx" if self.prefix.parent.name == "venvs" else "pipx run"
         if (self.prefix / "conda-meta").is_dir():
             return "conda"
         return self._tool_of_uv if self._is_of_uv else "pip"

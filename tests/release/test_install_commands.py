@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -20,6 +21,10 @@ from tests.conftest import JOB, write_job
 pytestmark = [pytest.mark.release, pytest.mark.timeout(3600)]
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+#: Not that of the tests' own environment, in which nothing is missing.
+EXECUTABLE = str(Path(sys.base_prefix, "bin", f"python{PYTHON}"))
+#: How this machine reaches the package index.
+_KEPT = re.compile(r"_CERT$|^SSL_CERT_|_INDEX_URL$")
 ARGUMENTS = ("launch", "--local", "--hosts", "2", "--workers-per-host", "1")
 
 
@@ -37,7 +42,7 @@ class Place(NamedTuple):
 
     @property
     def variables(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if name.endswith(("_CERT", "_INDEX_URL"))}
+        kept = {name: value for name, value in os.environ.items() if _KEPT.search(name)}
         path = f"{self.home / '.local' / 'bin'}:{self.home / 'venv' / 'bin'}:{self.tools}:/usr/sbin:/usr/bin:/sbin:/bin"
         return {**kept, "HOME": str(self.home), "PATH": path, "UV_PYTHON_DOWNLOADS": "never", "LC_ALL": "C.UTF-8"}
 
@@ -73,25 +78,25 @@ def in_venv_above_the_system(place: Place) -> list[str]:
 
 
 def in_uv_venv(place: Place) -> list[str]:
-    place.succeed("uv", "venv", "--quiet", "--python", sys.executable, place.home / "venv")
+    place.succeed("uv", "venv", "--quiet", "--python", EXECUTABLE, place.home / "venv")
     place.succeed("uv", "pip", "install", "--quiet", "--python", place.home / "venv", *place.links, "smdp-launch")
     return [str(place.home / "venv" / "bin" / "smdp-launch")]
 
 
 def in_uv_project(place: Place) -> list[str]:
     project = place.home / "job"
-    place.succeed("uv", "init", "--quiet", "--bare", "--name", "job", "--python", sys.executable, project)
+    place.succeed("uv", "init", "--quiet", "--bare", "--name", "job", "--python", EXECUTABLE, project)
     place.succeed("uv", "add", "--quiet", "--project", project, *place.links, "smdp-launch")
     return ["uv", "run", "--quiet", "smdp-launch"]
 
 
 def in_uv_tool(place: Place) -> list[str]:
-    place.succeed("uv", "tool", "install", "--quiet", "--python", sys.executable, *place.links, "smdp-launch")
+    place.succeed("uv", "tool", "install", "--quiet", "--python", EXECUTABLE, *place.links, "smdp-launch")
     return ["smdp-launch"]
 
 
 def in_uvx(place: Place) -> list[str]:
-    return ["uv", "tool", "run", "--quiet", "--python", sys.executable, *place.links, "smdp-launch"]
+    return ["uv", "tool", "run", "--quiet", "--python", EXECUTABLE, *place.links, "smdp-launch"]
 
 
 def in_uv_run(place: Place) -> list[str]:
@@ -101,7 +106,7 @@ def in_uv_run(place: Place) -> list[str]:
         "--quiet",
         "--no-project",
         "--python",
-        sys.executable,
+        EXECUTABLE,
         *place.links,
         "--with",
         "smdp-launch",

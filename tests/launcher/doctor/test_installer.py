@@ -107,9 +107,10 @@ def test_environment_of_one_command_is_made_again_by_the_command_that_uses_it(
     assert command(made, [THIS, "torch"], Options(folder=Path("/w"))) == expected
 
 
-def test_environment_of_pipx_run_is_made_again_by_pipx(tmp_path: Path) -> None:
-    made = environment(tmp_path / ".cache" / "0123", config=VENV, has_pip=False, arguments=("launch", "--local"))
-    (tmp_path / ".cache" / "0123" / "pipx_metadata.json").touch()
+@pytest.mark.parametrize("cache", [".local/share/pipx/.cache", ".cache/pipx"], ids=["home", "cache"])
+def test_environment_of_pipx_run_is_made_again_by_pipx(tmp_path: Path, cache: str) -> None:
+    made = environment(tmp_path / cache / "0123", config=VENV, has_pip=False, arguments=("launch", "--local"))
+    (tmp_path / cache / "0123" / "pipx_metadata.json").touch()
     expected = f"pipx run '--pip-args=--find-links /w' --spec '{THIS}' --with torch smdp-launch launch --local"
     assert command(made, [THIS, "torch"], Options(folder=Path("/w"))) == expected
 
@@ -123,8 +124,8 @@ def test_project_of_uv_gets_its_packages_with_uv_add(tmp_path: Path, monkeypatch
 
 
 def test_pipx_environment_uses_pipx(tmp_path: Path) -> None:
-    made = environment(tmp_path / "smdp-launch", config=VENV, variables={"PATH": ""})
-    (tmp_path / "smdp-launch" / "pipx_metadata.json").touch()
+    made = environment(tmp_path / "venvs" / "smdp-launch", config=VENV, variables={"PATH": ""})
+    (tmp_path / "venvs" / "smdp-launch" / "pipx_metadata.json").touch()
     assert command(made, [EXTRA]) == "pipx runpip smdp-launch install 'smdp-launch[local]'"
 
 
