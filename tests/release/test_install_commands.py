@@ -176,7 +176,7 @@ def test_printed_command_installs_what_is_missing(
     printed = line.partition(" run: ")[2]
     assert printed.startswith(beginning.replace("HOME", str(place.home)).replace("WHEELS", str(place.wheels))), line
     fixed = place.run("bash", "-c", printed, cwd=job)
-    if beginning.startswith(("uv tool run", "uv run", "pipx run")):
+    if beginning.startswith(("uv tool run", "uv run", "pipx run ")):
         assert fixed.returncode == ExitCode.OK, fixed.stdout + fixed.stderr
         assert "trained" in fixed.stdout
         return
