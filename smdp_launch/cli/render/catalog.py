@@ -26,9 +26,7 @@ def print_json(listing: Listing) -> None:
 def print_instances(listing: Listing) -> None:
     with_region = any("offered" in row for row in listing.rows)
     last = (
-        ("here", lambda row: {True: "yes", False: "no?", None: "?"}[row["offered"]])
-        if with_region
-        else ("NVMe", _nvme)
+        ("here", lambda row: {True: "yes", False: "no?", None: "?"}[row["offered"]]) if with_region else ("NVMe", _nvme)
     )
     columns: list[tuple[str, Callable[[Row], str]]] = [
         ("type", lambda row: row["name"]),
