@@ -213,15 +213,16 @@ class EngineBackend final : public c10d::Backend {
       segments_.push_back(is_in_it ? create_group(name_ + ":segment " + std::to_string(i), members)
                                    : nullptr);
     }
-    local_first_ = std::make_shared<LocalFirst>(reducer, parts, getRank(), scatter, gather, device,
-                                                [this](const std::string& reason) {
-                                                  const std::lock_guard lock_groups(groups_mutex_);
-                                                  for (const GroupPtr& group : segments_) {
-                                                    if (group) {
-                                                      smdp_group_fail(group.get(), reason.c_str());
-                                                    }
-                                                  }
-                                                });
+    auto fail = [this](const std::string& reason) {
+      const std::lock_guard lock_groups(groups_mutex_);
+      for (const GroupPtr& group : segments_) {
+        if (group) {
+          smdp_group_fail(group.get(), reason.c_str());
+        }
+      }
+    };
+    local_first_ =
+        std::make_shared<LocalFirst>(reducer, parts, getRank(), scatter, gather, device, std::move(fail));
   }
 
   void setSequenceNumberForGroup() override {}  // it starts at 0 on every rank

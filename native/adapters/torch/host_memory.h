@@ -92,14 +92,15 @@ class RegisteredMemory {
     if (memory_ == nullptr) {
       return;
     }
-    std::string refusal;
-    if (leaving_.empty() && !lost_) {
-      refusal = DeviceRuntime(*type_).unregister_memory(memory_);
-      if (!refusal.empty()) {
+    bool is_registered = !leaving_.empty() || lost_;
+    if (!is_registered) {
+      const std::string refusal = DeviceRuntime(*type_).unregister_memory(memory_);
+      is_registered = !refusal.empty();
+      if (is_registered) {
         say("shared memory stays registered with the device: " + refusal);
       }
     }
-    if (!leaving_.empty() || lost_ || !refusal.empty()) {
+    if (is_registered) {
       smdp_engine_keep_memory(engine_);
     }
     memory_ = nullptr;
