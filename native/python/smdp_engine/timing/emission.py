@@ -38,6 +38,11 @@ class Correction(NamedTuple):
     samples: int
     steps: Dict[int, int]
 
+    @property
+    def is_used(self) -> bool:
+        """As ``Clock.is_used``; the first batch may still be awaited."""
+        return bool(self.batches or self.steps or any(self.moves.values()))
+
 
 _NO_CORRECTION = Correction({}, 0, 0, {})
 
@@ -77,12 +82,12 @@ class Emission:
         """Write the event of the window that ends now. Its numbers are part of the next window if the entrypoint does
         not read the pipe."""
         with self._lock:
-            if not self.clock.is_used:
-                return
             try:
                 correction = self._correct()
             except Exception:
                 correction = self._before.correction
+            if not (self.clock.is_used or correction.is_used):
+                return
             now = _Totals(self.clock, self.loading, correction, self._before)
             line = self._line(now)
             if len(line) <= _LONGEST_LINE and self._pipe.write(line, _WRITE_TIMEOUT_S):
