@@ -27,8 +27,10 @@ CLASSES = {
     r"\p{Alnum}": "a-zA-Z0-9",
     r"\p{L}": r"\w",
     r"\p{N}": r"\w",
-    r"\p{Z}": " \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000",
+    r"\p{Z}": r"\s",
 }
+#: What ``\s`` has beyond Java's separators. A class with the separators themselves takes Python 10 ms to compile.
+NO_CONTROLS = r"(?!(?s:.*)[\t-\r\x1c-\x1f\x85])"
 
 #: The types that smdp_launch/request/limits.py supports.
 TYPES = {"structure", "map", "list", "string", "integer", "long", "float", "double", "boolean"}
@@ -109,6 +111,8 @@ def python_pattern(pattern: str) -> str:
         ValueError: the pattern has a class without a translation.
     """
     unicode = r"\p{L}" in pattern or r"\p{N}" in pattern
+    if r"\p{Z}" in pattern:
+        pattern = NO_CONTROLS + pattern
     for java, python in CLASSES.items():
         pattern = pattern.replace(java, python)
     if r"\p" in pattern:

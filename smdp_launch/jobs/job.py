@@ -13,9 +13,9 @@ from pathlib import Path
 from smdp_launch.diagnosis.verdict import Verdict, diagnose
 from smdp_launch.jobs.checkpoints.listing import Checkpoints, list_checkpoints
 from smdp_launch.jobs.follow import Ended, Follower, FollowEvent, StatusChanged
+from smdp_launch.jobs.input_record import record_input
 from smdp_launch.jobs.logs.messages import JobEvent, LogLine
 from smdp_launch.jobs.logs.read import LogFilter, read_lines
-from smdp_launch.jobs.measured_input import record_input
 from smdp_launch.jobs.records.history import LOCAL, record_end
 from smdp_launch.jobs.records.outcome import Outcome
 from smdp_launch.jobs.resume import prepare, resume

@@ -1,30 +1,13 @@
-"""What earlier runs of a job read: recorded in the history of the current folder, for the next plan of the job."""
+"""What earlier runs of a job read, from the history of the current folder, for the next plan of the job."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
 
-from smdp_launch.diagnosis.verdict import diagnose
 from smdp_launch.errors import EnvironmentProblem
-from smdp_launch.jobs.records.history import LOCAL, InputRate, Launch, input_rates, record_input_rate, runs_of
-from smdp_launch.run_metrics.run import RunMetrics
-from smdp_launch.sizing.need import MeasuredInput, channels_mb_s, measured_mb_s
-
-#: The rate of a run with fewer intervals of each worker is mostly that of the start of the loader: no plan uses it.
-FEW_WINDOWS = 3
-_DIGITS = 4
-
-
-def record_input(job: str, metrics: RunMetrics) -> None:
-    """Record what ``job`` read, if it was launched from this folder and ran long enough to show it."""
-    verdict = diagnose(metrics)
-    rate = measured_mb_s(verdict)
-    if rate is None or verdict.windows < FEW_WINDOWS or verdict.silent:  # without the bytes of some workers
-        return
-    hosts = len({one.host for one in verdict.workers})
-    channels = {name: _rounded(one) for name, one in sorted(channels_mb_s(verdict).items())}
-    record_input_rate(InputRate(job, _rounded(rate), hosts, channels or None))
+from smdp_launch.jobs.records.history import LOCAL, InputRate, Launch, input_rates, runs_of
+from smdp_launch.sizing.need import MeasuredInput
 
 
 def measured_input(job_file: Path) -> MeasuredInput | None:
@@ -50,7 +33,3 @@ def _found(run: Launch, rate: InputRate | None) -> MeasuredInput | None:
 
 def _is_rate(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")

@@ -9,9 +9,9 @@ from typing import Any
 
 from smdp_launch.catalog.prices import PriceTable
 from smdp_launch.errors import SmdpError
+from smdp_launch.jobs.input_record import record_input
 from smdp_launch.jobs.logs.messages import JobEvent
 from smdp_launch.jobs.logs.read import read_events
-from smdp_launch.jobs.measured_input import record_input
 from smdp_launch.jobs.records.history import LOCAL, find_launch
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.retry_policy import SINGLE_TRY

@@ -23,9 +23,9 @@ from smdp_launch.cli.render.next_step import print_note
 from smdp_launch.cli.shared.keyboard import Keyboard
 from smdp_launch.errors import SmdpError
 from smdp_launch.jobs.follow import Ended, Follower, FollowEvent
+from smdp_launch.jobs.input_record import record_input
 from smdp_launch.jobs.logs.messages import JobEvent
 from smdp_launch.jobs.logs.tracebacks import Tracebacks
-from smdp_launch.jobs.measured_input import record_input
 from smdp_launch.jobs.records.history import LOCAL, record_end
 from smdp_launch.jobs.records.outcome import Outcome
 from smdp_launch.jobs.run import Run, add_event, price_of

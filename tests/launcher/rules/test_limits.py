@@ -223,7 +223,10 @@ def test_unknown_field_is_reported_with_suggestion() -> None:
         (("RoleArn",), "arn:aws:iam::1:role/xxx", "must be arn:aws:iam::ACCOUNT:role/NAME"),
         (("RoleArn",), "arn:aws:iam::\u0661" + "1" * 11 + ":role/x", "must be arn:aws:iam::ACCOUNT:role/NAME"),
         (("Tags", 0, "Key"), "caf\u00e9 + \u00a0-", ""),
+        (("Tags", 0, "Key"), "a\u2028\u3000\u0661", ""),
         (("Tags", 0, "Key"), "a#b", "must be made of letters"),
+        (("Tags", 0, "Value"), "a\nb", "must be made of letters"),
+        (("Tags", 0, "Value"), "a\u2028\u0085", "must be made of letters"),
         (("Tags",), None, "must be a list, not nothing"),
     ],
 )

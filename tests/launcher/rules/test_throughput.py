@@ -12,7 +12,8 @@ from smdp_launch.checking.inputs import LocalRequest
 from smdp_launch.checking.job import check_job
 from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.errors import ExitCode
-from smdp_launch.jobs.measured_input import measured_input, record_input
+from smdp_launch.jobs.input_record import record_input
+from smdp_launch.jobs.measured_input import measured_input
 from smdp_launch.jobs.records.history import LOCAL, InputRate, launches, record_input_rate, record_launch
 from smdp_launch.sizing.need import MeasuredInput
 from tests.conftest import JOB, Command, write_job

@@ -11,7 +11,8 @@ from smdp_launch.catalog.storage import lustre_types
 from smdp_launch.diagnosis.verdict import diagnose
 from smdp_launch.errors import ExitCode
 from smdp_launch.sizing.choices import Choice, best, choices, lustre
-from smdp_launch.sizing.need import Need, measured_mb_s
+from smdp_launch.sizing.measured import measured_mb_s
+from smdp_launch.sizing.need import Need
 from tests.conftest import Command
 from tests.support.json_documents import the_document
 from tests.support.numbers.run_events import metrics_of, run_events

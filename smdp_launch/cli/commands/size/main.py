@@ -138,9 +138,9 @@ def _measured(job: str | None, region: str | None) -> tuple[float, int, str, str
     from smdp_launch.api import attach
     from smdp_launch.cli.render.terminal.retries import print_retry
     from smdp_launch.errors import Refused
-    from smdp_launch.jobs.measured_input import FEW_WINDOWS
+    from smdp_launch.jobs.input_record import FEW_WINDOWS
     from smdp_launch.jobs.records.history import LOCAL, runs_of
-    from smdp_launch.sizing.need import measured_mb_s
+    from smdp_launch.sizing.measured import measured_mb_s
     from smdp_launch.units import count
 
     if job is not None and Path(job).is_file():
