@@ -114,7 +114,8 @@ def test_smddp_gives_the_result_of_gloo(digits: Path, trained: Ran, tmp_path: Pa
     assert worst <= 1e-5
 
 
-@pytest.mark.parametrize("precision", [pytest.param("fp16", marks=pytest.mark.runs), "bf16"])
+@pytest.mark.runs
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_mixed_precision_trains_to_nearly_the_same_losses(precision: str, digits: Path, tmp_path: Path) -> None:
     """The key `amp` of the job file arrives in the script; the other run is one process in fp32."""
     steps = 40

@@ -53,6 +53,7 @@ def run(copy: Path, *arguments: str) -> str:
     return ran.stdout
 
 
+@pytest.mark.runs
 def test_new_rule_changes_only_its_own_files(copy: Path) -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     for path, pattern in WRITTEN.items():

@@ -38,6 +38,7 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.runs
 def test_documented_service_call_passes_its_test(copy: Path) -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     section = text[text.index("## Add a service call") : text.index("## Add a collective")]

@@ -24,6 +24,7 @@ WAITS = "import time\ntime.sleep(600)\n"
 
 
 @needs_links
+@pytest.mark.runs
 def test_probe_prints_each_link_and_runs_no_script(smdp_launch: Command, job_folder: Path) -> None:
     write_job(job_folder, JOB, "raise ValueError('the script ran')\n")
     ran = smdp_launch("probe", *SMALL, *PATIENT)
@@ -34,6 +35,7 @@ def test_probe_prints_each_link_and_runs_no_script(smdp_launch: Command, job_fol
 
 
 @needs_links
+@pytest.mark.runs
 def test_probe_of_slow_links_fails_with_a_document(smdp_launch: Command, job_folder: Path) -> None:
     write_job(job_folder)
     ran = smdp_launch("probe", *SMALL, *PATIENT, *TOO_SLOW, "--json")

@@ -15,7 +15,9 @@ needs_links = pytest.mark.skipif(links.refusal() is not None, reason=f"no networ
 
 
 @needs_links
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize(
+    "name", [one if "quarter" in one else pytest.param(one, marks=pytest.mark.runs) for one in SCENARIOS]
+)
 def test_what_is_wrong_is_named_and_nothing_else(tmp_path: Path, mark: str, name: str) -> None:
     with job(tmp_path, mark, SCENARIOS[name]) as started:
         started.start(**PATIENT)
@@ -40,6 +42,7 @@ def test_requirement_ends_the_job_on_all_hosts_with_the_reason(tmp_path: Path, m
 
 
 @needs_links
+@pytest.mark.runs
 def test_probe_alone_starts_no_worker(tmp_path: Path, mark: str) -> None:
     names = ["algo-1", "algo-2", "algo-3"]
     with job(tmp_path, mark, Scenario(()), names) as started:
@@ -50,6 +53,7 @@ def test_probe_alone_starts_no_worker(tmp_path: Path, mark: str) -> None:
 
 
 @needs_links
+@pytest.mark.runs
 def test_probe_alone_fails_for_a_slow_link(tmp_path: Path, mark: str) -> None:
     names = ["algo-1", "algo-2", "algo-3"]
     with job(tmp_path, mark, Scenario((), slow=1), names) as started:
