@@ -308,8 +308,9 @@ void Loop::nap(TimePoint now, TimePoint until) {
 
 void Loop::idle(TimePoint now, TimePoint until) {
   const Work under_way = work();
-  const bool naps = std::ranges::any_of(
-      pollers_, [under_way](const Poller* poller) { return poller->wakes_nobody(under_way != Work::kNone); });
+  const bool naps = std::ranges::any_of(pollers_, [under_way](const Poller* poller) {
+    return poller->needs_polling(under_way != Work::kNone);
+  });
   if ((under_way == Work::kSwift || offloaded_ > 0 || naps) && now - last_work_ < spin_) {
     ::sched_yield();
   } else if (naps) {

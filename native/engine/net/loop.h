@@ -13,7 +13,8 @@
 // While there is swift work, the holder of the baton polls for a moment, and yields the processor each time,
 // before it sleeps in the kernel. While work is seldom, it sleeps for a millisecond first, during which the
 // other ranks of the host need not wake it: that would cost both sides more than the frame itself. While copy
-// threads work, it polls as with swift work.
+// threads work, it polls as with swift work. Where a fabric has no descriptor that wakes the loop, the holder
+// polls while there is work, and sleeps for moments of at most a millisecond.
 #pragma once
 
 #include <array>
@@ -56,7 +57,7 @@ class Loop final : public Executor {
     virtual bool fall_asleep() = 0;
     virtual void wake_up() = 0;
     // Nothing wakes the loop for what arrives here, so it sleeps for moments only. `is_work`: of the engine.
-    [[nodiscard]] virtual bool wakes_nobody(bool is_work) const {
+    [[nodiscard]] virtual bool needs_polling(bool is_work) const {
       (void)is_work;
       return false;
     }

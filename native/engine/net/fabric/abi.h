@@ -39,6 +39,8 @@ inline constexpr int kProgressManual = 2;
 inline constexpr int kResourcesManaged = 2;
 inline constexpr int kCqFormatMsg = 2;
 inline constexpr int kWaitNone = 0;
+inline constexpr int kWaitFd = 3;
+inline constexpr int kGetWait = 5;
 inline constexpr int kEnable = 6;
 // Errors beside those of errno.h, and their sign: functions return negative ones.
 inline constexpr int kErrorAvailable = 259;
@@ -151,6 +153,10 @@ struct Mr;
 struct FabricOps {
   std::size_t size;
   int (*domain)(Fabric* fabric, Info* info, Domain** domain, void* context);
+  void* passive_ep;
+  void* eq_open;
+  void* wait_open;
+  int (*trywait)(Fabric* fabric, Fid** fids, int count);
 };
 
 struct Fabric {

@@ -268,8 +268,8 @@ class Choice {
     }
     if (question_.rank == 0) {
       const std::string device = made.port->endpoint().device();
-      log_(LogLevel::kInfo, "the hosts exchange over the fabric " + made.port->endpoint().provider() +
-                                (device.empty() ? "" : " (device " + device + " on this rank)"));
+      log_(LogLevel::kNotice, "the hosts exchange over the fabric " + made.port->endpoint().provider() +
+                                  (device.empty() ? "" : " (device " + device + " on this rank)"));
     }
     return made;
   }

@@ -138,11 +138,7 @@ Status FabricEndpoint::create() {
   if (const int got = fabric_->ops->domain(fabric_, info_, &domain_, nullptr); got != 0) {
     return failed("opening the device failed", got);
   }
-  fi::CqAttr queue{};
-  queue.size = sends() + receives();
-  queue.format = fi::kCqFormatMsg;
-  queue.wait_obj = fi::kWaitNone;
-  if (const int got = domain_->ops->cq_open(domain_, &queue, &queue_, nullptr); got != 0) {
+  if (const int got = open_queue(); got != 0) {
     return failed("creating the completion queue failed", got);
   }
   fi::AvAttr addresses{};
@@ -165,6 +161,29 @@ Status FabricEndpoint::create() {
     got = endpoint_->fid.ops->control(&endpoint_->fid, fi::kEnable, nullptr);
   }
   return got == 0 ? Status() : failed("enabling the endpoint failed", got);
+}
+
+// With a descriptor that wakes the loop, where the provider has one; EFA has none.
+int FabricEndpoint::open_queue() {
+  fi::CqAttr attr{};
+  attr.size = sends() + receives();
+  attr.format = fi::kCqFormatMsg;
+  attr.wait_obj = fi::kWaitFd;
+  if (domain_->ops->cq_open(domain_, &attr, &queue_, nullptr) == 0) {
+    if (queue_->fid.ops->control(&queue_->fid, fi::kGetWait, &wake_fd_) == 0 && wake_fd_ >= 0) {
+      return 0;
+    }
+    close_object(queue_);
+  }
+  queue_ = nullptr;
+  wake_fd_ = -1;
+  attr.wait_obj = fi::kWaitNone;
+  return domain_->ops->cq_open(domain_, &attr, &queue_, nullptr);
+}
+
+bool FabricEndpoint::may_wait() {
+  fi::Fid* waited = &queue_->fid;
+  return fabric_->ops->trywait(fabric_, &waited, 1) == 0;
 }
 
 Result<Bytes> FabricEndpoint::address() {

@@ -63,6 +63,11 @@ class FabricEndpoint {
     std::size_t bytes = 0;
     int error = 0;  // positive
   };
+  // A descriptor that becomes readable when read() has something to do; -1: the provider has none, so read()
+  // is called again and again.
+  [[nodiscard]] int wake_fd() const { return wake_fd_; }
+  // Before waiting for wake_fd(). False: read() has something to do now.
+  [[nodiscard]] bool may_wait();
   // Makes progress, and returns how many operations are complete.
   std::size_t read(std::span<Completion> completions);
 
@@ -74,6 +79,7 @@ class FabricEndpoint {
   FabricEndpoint(const FabricLibrary& library, const Wanted& wanted) : library_(library), wanted_(wanted) {}
   Status find();
   Status create();
+  int open_queue();
   [[nodiscard]] bool suits(const fi::Info& info) const;
   [[nodiscard]] const fi::Info* choose(const fi::Info* first) const;
   Completion read_error();
@@ -84,6 +90,7 @@ class FabricEndpoint {
   fi::Fabric* fabric_ = nullptr;
   fi::Domain* domain_ = nullptr;
   fi::Cq* queue_ = nullptr;
+  int wake_fd_ = -1;  // of queue_
   fi::Av* addresses_ = nullptr;
   fi::Ep* endpoint_ = nullptr;
   std::vector<fi::Mr*> regions_;

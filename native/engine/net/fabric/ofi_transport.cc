@@ -1,5 +1,7 @@
 #include "net/fabric/ofi_transport.h"
 
+#include <sys/epoll.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -32,16 +34,25 @@ OfiTransport::OfiTransport(Loop& loop, int rank, double heartbeat_s, std::unique
       stream_side_(*this),
       port_side_(*this),
       sending_(fabric.port->tickets()),
-      port_(std::move(fabric.port)) {
+      port_(std::move(fabric.port)),
+      wake_fd_(port_->endpoint().wake_fd()) {
   for (const auto& [peer, place] : fabric.peers) {
     Peer& made = peers_[peer];
     made.rank = peer;
     made.place = place;
   }
   loop_.add_poller(this);
+  if (wake_fd_ >= 0) {
+    // By edges: a provider may leave it readable.
+    loop_.watch(wake_fd_, EPOLLIN | EPOLLET, [this](std::uint32_t) { is_due_ = true; });
+  }
 }
 
-OfiTransport::~OfiTransport() = default;
+OfiTransport::~OfiTransport() {
+  if (wake_fd_ >= 0) {
+    loop_.forget(wake_fd_);
+  }
+}
 
 void OfiTransport::start(Events& events) {
   events_ = &events;
@@ -129,6 +140,7 @@ bool OfiTransport::send_next(Peer& peer) {
     return false;
   }
   if (!*ticket) {
+    is_due_ = true;
     return false;
   }
   sending_[**ticket] = {&peer, std::move(peer.queue.front()), std::move(staged.bytes), in_arena, false};
@@ -187,10 +199,12 @@ void OfiTransport::finish() {
 
 // --- Receiving ---
 
+// With a descriptor, a look at the queue costs several system calls, and is due only when something happened.
 bool OfiTransport::poll() {
-  if (broken_) {
+  if (broken_ || !(is_due_ || wake_fd_ < 0)) {
     return false;
   }
+  is_due_ = false;
   const Result<bool> worked = port_->poll(port_side_);
   if (!worked.ok()) {
     fail(worked.status());
@@ -198,6 +212,7 @@ bool OfiTransport::poll() {
   }
   if (*worked) {
     busy_at_ = Clock::now();
+    is_due_ = true;
   }
   if (queued_ > 0) {
     pump_all();
@@ -208,9 +223,18 @@ bool OfiTransport::poll() {
   return *worked;
 }
 
-bool OfiTransport::wakes_nobody(bool is_work) const {
-  return !broken_ && (is_work || queued_ > 0 || losses_ > 0 || port_->in_flight() > 0 ||
-                      Clock::now() - busy_at_ < kSettleTime);
+bool OfiTransport::fall_asleep() {
+  if (broken_ || wake_fd_ < 0) {
+    return true;
+  }
+  is_due_ = is_due_ || !port_->endpoint().may_wait();
+  return !is_due_;
+}
+
+bool OfiTransport::needs_polling(bool is_work) const {
+  return !broken_ && wake_fd_ < 0 &&
+         (is_work || queued_ > 0 || losses_ > 0 || port_->in_flight() > 0 ||
+          Clock::now() - busy_at_ < kSettleTime);
 }
 
 void OfiTransport::PortSide::received(std::uint32_t from, const std::optional<FrameHeader>& header,
@@ -358,7 +382,8 @@ void OfiTransport::fail(const Status& why) {
 
 void OfiTransport::tick() {
   stream_->tick();
-  if (!wakes_nobody(false)) {
+  if (!needs_polling(false)) {
+    is_due_ = true;
     poll();  // the provider makes no progress by itself
   }
   if (losses_ > 0) {

@@ -1,7 +1,7 @@
 // Transport over TCP and a fabric of libfabric: bulk frames use the fabric, all others one TCP connection to
 // each rank, which also shows within a moment when its process or host has died.
 //
-// Sending. A fabric reads the memory of a frame until the frame is complete, and cannot be told to stop. So
+// Sending. A fabric reads the memory of a frame until the frame is complete, and cannot be stopped. So
 // it only gets memory that stays: the rank's shared memory, which a failed group keeps until reads() is
 // false, or a registered copy of the caller's memory. A frame waits here while its peer has no credit: each
 // rank lets a peer have a few frames on their way to it (FabricPort::window), one for each receive buffer
@@ -54,9 +54,9 @@ class OfiTransport final : public Transport, public Loop::Poller {
 
   // Loop::Poller
   bool poll() override;
-  bool fall_asleep() override { return true; }
+  bool fall_asleep() override;
   void wake_up() override {}
-  [[nodiscard]] bool wakes_nobody(bool is_work) const override;
+  [[nodiscard]] bool needs_polling(bool is_work) const override;
 
  private:
   // Frames of the TCP connections.
@@ -145,7 +145,9 @@ class OfiTransport final : public Transport, public Loop::Poller {
   bool finishing_ = false;
   bool broken_ = false;
   TimePoint busy_at_{};               // when the port last had a completion
-  std::unique_ptr<FabricPort> port_;  // destroyed first: it uses the memory of sending_
+  std::unique_ptr<FabricPort> port_;  // destroyed before sending_, whose memory it uses
+  int wake_fd_;                       // of the port; -1: none
+  bool is_due_ = true;                // the port has something to do, if it has a descriptor
 };
 
 }  // namespace smdp

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <thread>
 
 #include "base/clock.h"
@@ -153,7 +152,7 @@ std::optional<FabricPort::Staged> FabricPort::stage(std::span<const std::byte> p
   std::byte* const memory = send_slab_.bytes().data() + offset;
   const std::shared_ptr<const std::byte> owner(
       memory, [stages = free_stages_, offset](const std::byte*) { stages->push_back(offset); });
-  std::memcpy(memory, payload.data(), payload.size());
+  std::ranges::copy(payload, memory);
   return Staged{owner, send_descriptor_};
 }
 
