@@ -403,7 +403,7 @@ int open_domain(fi::Fabric* /*fabric*/, fi::Info* /*info*/, fi::Domain** domain,
   return 0;
 }
 
-fi::FabricOps fabric_ops{sizeof(fi::FabricOps), open_domain};
+fi::FabricOps fabric_ops{sizeof(fi::FabricOps), open_domain, nullptr, nullptr, nullptr, nullptr};
 
 fi::Info* allocate_info() {
   auto* const info = new fi::Info{};

@@ -26,6 +26,7 @@ static_assert(fi::kMrAllocated == FI_MR_ALLOCATED && fi::kMrProvKey == FI_MR_PRO
 static_assert(fi::kEpRdm == FI_EP_RDM && fi::kThreadDomain == FI_THREAD_DOMAIN);
 static_assert(fi::kProgressManual == FI_PROGRESS_MANUAL && fi::kResourcesManaged == FI_RM_ENABLED);
 static_assert(fi::kCqFormatMsg == FI_CQ_FORMAT_MSG && fi::kWaitNone == FI_WAIT_NONE);
+static_assert(fi::kWaitFd == FI_WAIT_FD && fi::kGetWait == FI_GETWAIT);
 static_assert(fi::kEnable == FI_ENABLE && fi::kNoAddress == FI_ADDR_UNSPEC);
 static_assert(fi::kErrorAvailable == FI_EAVAIL && fi::kErrorTruncated == FI_ETRUNC && EAGAIN == FI_EAGAIN);
 
@@ -77,6 +78,7 @@ static_assert(sizeof(fi::CqError) >= sizeof(fi_cq_err_entry));
 
 SAME_FIELD(Fabric, ops, fid_fabric, ops);
 SAME_FIELD(FabricOps, domain, fi_ops_fabric, domain);
+SAME_FIELD(FabricOps, trywait, fi_ops_fabric, trywait);
 SAME_FIELD(Domain, ops, fid_domain, ops);
 SAME_FIELD(Domain, mr, fid_domain, mr);
 SAME_FIELD(DomainOps, av_open, fi_ops_domain, av_open);

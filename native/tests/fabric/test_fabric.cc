@@ -1,6 +1,7 @@
 // The transport over a fabric, on the strict provider: results, the choice between TCP and a fabric, and
 // faults. `make test-fabric` runs the other tests of the engine over it too, and over libfabric's providers.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <chrono>
 #include <cstring>
@@ -107,16 +108,37 @@ TEST(Fabric, AHalfTypeBetweenHostsIsSentFromMemoryThatNoOperationOwns) {
   }
 }
 
+double processor_seconds() {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  const auto of = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return of(used.ru_utime) + of(used.ru_stime);
+}
+
+// Also over the provider that the environment names.
+TEST(Fabric, AnIdleJobTakesNoProcessorTime) {
+  const bool is_chosen = process_environment()("SMDP_TRANSPORT").has_value();
+  Cluster cluster({.hosts = {1, 1}, .options = is_chosen ? std::map<std::string, std::string>() : kStrict});
+  ASSERT_TRUE(cluster.ok());
+  check_all_reduce(cluster, cluster.group({0, 1}, "g"), 300000, 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const double before = processor_seconds();
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  EXPECT_LT(processor_seconds() - before, 0.1);
+}
+
 // --- The choice ---
 
 TEST(FabricChoice, AutoTakesTheFabricThatEveryRankHas) {
   std::mutex mutex;
-  std::vector<std::string> information;
+  std::vector<std::string> notices;
   const auto adjust = [&](int, EngineConfig& config) {
     config.log = [&](LogLevel level, const std::string& text) {
       const std::lock_guard lock(mutex);
-      if (level == LogLevel::kInfo) {
-        information.push_back(text);
+      if (level == LogLevel::kNotice) {
+        notices.push_back(text);
       }
     };
   };
@@ -124,8 +146,8 @@ TEST(FabricChoice, AutoTakesTheFabricThatEveryRankHas) {
                    .options = {{"SMDP_TRANSPORT", "auto"}, {"SMDP_LIBFABRIC", SMDP_STRICT_PROVIDER}},
                    .adjust = adjust});
   ASSERT_TRUE(cluster.ok()) << cluster.opened()[0].message();
-  EXPECT_NE(all_of(information).find("exchange over the fabric efa (device strict0"), std::string::npos)
-      << all_of(information);
+  EXPECT_NE(all_of(notices).find("exchange over the fabric efa (device strict0"), std::string::npos)
+      << all_of(notices);
   check_all_reduce(cluster, cluster.group({0, 1}, "g"), 200000, 1);
 }
 
