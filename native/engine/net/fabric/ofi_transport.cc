@@ -16,7 +16,7 @@ constexpr std::chrono::milliseconds kDrainTime{100};
 // The provider may have acknowledgements to send after its last completion.
 constexpr std::chrono::milliseconds kSettleTime{5};
 
-const Status kBreach{Code::kPeerLost, "a frame broke the protocol"};
+Status breach() { return {Code::kPeerLost, "a frame broke the protocol"}; }
 
 bool has_arrived(std::uint64_t received, const std::optional<std::uint64_t>& sent_in_all) {
   return received >= sent_in_all.value_or(0);
@@ -247,7 +247,7 @@ void OfiTransport::PortSide::received(std::uint32_t from, const std::optional<Fr
   ++peer->received;
   if (!header) {
     owner_.port_->give_back(buffer, -1);
-    owner_.break_off(*peer, kBreach);
+    owner_.break_off(*peer, breach());
     return;
   }
   owner_.take(*peer, *header, payload, buffer);
@@ -264,7 +264,7 @@ void OfiTransport::take(Peer& peer, const FrameHeader& header, std::span<std::by
   }
   if (!landing) {
     port_->give_back(buffer, -1);
-    break_off(peer, kBreach);
+    break_off(peer, breach());
     return;
   }
   // Memory that no operation has set aside may as well be the buffer itself.
@@ -308,7 +308,7 @@ void OfiTransport::StreamSide::arrived(int from, const FrameHeader& header, Land
   if (header.type != FrameType::kFabricCredit && header.type != FrameType::kFabricEnd) {
     owner_.events_->arrived(from, header, std::move(landing));
   } else if (!owner_.on_fabric_frame(peer, header)) {
-    owner_.break_off(peer, kBreach);
+    owner_.break_off(peer, breach());
   }
 }
 
