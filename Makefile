@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PARALLEL := -n $$(($$(getconf _NPROCESSORS_ONLN) * 2)) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup demo wheels release test lint format bench docs clean \
-        demo-tf fuzz test-runs test-planted test-sanitizers test-native test-containers test-clients test-clients-large test-release test-conformance test-programs test-launchers test-tensorflow test-gpu \
+        demo-tf fuzz test-runs test-planted test-sanitizers test-native test-fabric test-containers test-clients test-clients-large test-release test-conformance test-programs test-launchers test-tensorflow test-gpu \
         test-soak matrix
 .DEFAULT_GOAL := help
 
@@ -59,6 +59,14 @@ test-sanitizers: $(VENV)/.ready ## the engine's C++ tests, and under AddressSani
 
 test-native: test-sanitizers ## whole tier: the engine's C++ tests under sanitizers, and its Python tests
 	$(PYTEST) -q -m 'not (soak or tensorflow)' native/tests
+
+# What the C++ tests run over; the Python tests start processes and use tcp;ofi_rxm.
+FABRICS ?= strict sockets 'tcp;ofi_rxm'
+
+test-fabric: $(VENV)/.ready ## whole tier: the engine's tests over fabrics of libfabric instead of TCP
+	@ldconfig -p | grep -q libfabric.so.1 || { echo "missing: libfabric (Debian, Ubuntu: apt-get install libfabric1)" >&2; exit 1; }
+	PATH="$(CURDIR)/$(BIN):$$PATH" sh native/tests/fabric/run.sh $(FABRICS)
+	SMDP_TRANSPORT=ofi FI_PROVIDER='tcp;ofi_rxm' $(PYTEST) -q native/tests/torch/test_torch_backend.py native/tests/torch/test_lifecycle.py
 
 test-planted: $(VENV)/.ready ## bugs planted in the engine, one at a time: the simulated jobs find each
 	PATH="$(CURDIR)/$(BIN):$$PATH" python native/tests/mutants.py

@@ -1,5 +1,6 @@
 """Starts each contender's ranks on the lab's hosts; all print one JSON line per rank and case."""
 
+import ctypes.util
 import importlib.util
 import json
 import os
@@ -152,6 +153,7 @@ class Contender:
     dtypes: "tuple[str, ...]" = ("float32", "float16", "bfloat16")
     needs: Optional[str] = None  # a Python package
     one_host: bool = False
+    library: Optional[str] = None  # of the system
 
     def why_not(self, setup: Setup) -> Optional[str]:
         if setup.dtype not in self.dtypes:
@@ -164,14 +166,16 @@ class Contender:
             return "not installed"
         if self.name == "gloo-alone" and not GLOO.exists():
             return "not installed"
-        return None
+        return "not installed" if self.library and ctypes.util.find_library(self.library) is None else None
 
 
+FABRIC = {"SMDP_TRANSPORT": "ofi", "FI_PROVIDER": "tcp;ofi_rxm"}
 FOUR = {"GLOO_SOCKET_IFNAME": "eth0,eth0,eth0,eth0"}
 CONTENDERS = {
     contender.name: contender
     for contender in (
         Contender("smdp", _engine({})),
+        Contender("smdp-fabric", _engine(FABRIC), library="fabric"),
         Contender("smdp-timeline", _engine({"SMDP_TIMELINE": "/tmp/timeline"})),
         Contender("gloo", _torch("gloo", {"GLOO_SOCKET_IFNAME": "eth0"})),
         Contender("gloo-alone", gloo_alone, ("float32",)),

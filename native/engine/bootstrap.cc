@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "net/fabric/choice.h"
 #include "net/handshake/handshaker.h"
 #include "net/socket.h"
 
@@ -20,6 +21,7 @@ struct Card {
   std::string local_name;  // abstract socket
   std::uint16_t port = 0;
   std::vector<std::string> addresses;
+  std::string fabric;  // fabric_offer()
 };
 
 Bytes encode_card(const Card& card) {
@@ -33,7 +35,7 @@ Bytes encode_card(const Card& card) {
   for (const std::string& address : card.addresses) {
     writer.text(address);
   }
-  return writer.take();
+  return writer.text(card.fabric).take();
 }
 
 Result<Card> decode_card(std::span<const std::byte> bytes) {
@@ -49,6 +51,7 @@ Result<Card> decode_card(std::span<const std::byte> bytes) {
   for (std::uint32_t i = 0; i < count && reader.ok(); ++i) {
     card.addresses.push_back(reader.text());
   }
+  card.fabric = reader.text();
   if (!reader.at_end()) {
     return Status(Code::kRefused, "a rank's card is damaged");
   }
@@ -69,7 +72,7 @@ std::string plan_text(const Options& o) {
          " SMDP_BULK_KIB=" + std::to_string(o.bulk_kib) + " SMDP_WINDOW=" + std::to_string(o.window) +
          " SMDP_BUFFERS_IN_FLIGHT=" + std::to_string(o.buffers_in_flight) +
          " SMDP_STREAMS=" + std::to_string(o.streams) + " SMDP_WIRE_DTYPE=" + o.wire_dtype +
-         " SMDP_LOCAL_REDUCER=" + o.local_reducer;
+         " SMDP_LOCAL_REDUCER=" + o.local_reducer + " SMDP_TRANSPORT=" + o.transport;
 }
 
 class Bootstrap {
@@ -106,7 +109,13 @@ class Bootstrap {
     if (status = agree_on_layout(prove_shared_memory()); !status.ok()) {
       return status;
     }
-    status = connect_network ? connect() : Status();
+    if (connect_network) {
+      status = connect_fabric();
+      if (!status.ok()) {
+        return status;
+      }
+      status = connect();
+    }
     const auto ready = rendezvous_->decide(
         status.ok() ? Result<Bytes>(Bytes{}) : Result<Bytes>(status),
         [](const std::vector<Bytes>&) { return Result<Bytes>(Bytes{}); }, deadline_);
@@ -139,6 +148,7 @@ class Bootstrap {
     card.has_token = !options_.job_token.empty();
     card.host_key = host_key(options_.host_id);
     card.local_name = "@smdp-" + to_hex(random128());
+    card.fabric = fabric_offer(options_);
     Result<std::vector<std::string>> addresses = interface_addresses(options_.interface, options_.ipv6);
     if (addresses.ok()) {
       card.addresses = std::move(*addresses);
@@ -316,12 +326,29 @@ class Bootstrap {
     }
   }
 
-  // Step 5: the higher rank connects to the lower.
+  // Step 5.
+  Status connect_fabric() {
+    FabricQuestion question{options_, identity_.rank, {}, connections_.layout.host_of, {}, {}, {}};
+    for (std::size_t rank = 0; rank < cards_.size(); ++rank) {
+      question.offers.push_back(cards_[rank].fabric);
+      question.names.push_back(connections_.layout.describe(static_cast<int>(rank)));
+    }
+    const auto& addresses = cards_[static_cast<std::size_t>(identity_.rank)].addresses;
+    question.source = addresses.empty() ? "" : addresses.front();
+    question.tag = fabric_tag(token_, self_.session);
+    Result<FabricConnections> chosen = choose_fabric(question, *rendezvous_, deadline_, log_);
+    if (chosen.ok()) {
+      connections_.fabric = std::move(*chosen);
+    }
+    return chosen.status();
+  }
+
+  // Step 6: the higher rank connects to the lower.
   Status connect() {
     Hello self = self_;
     self.purpose = Purpose::kData;
     Handshaker handshaker(self, token_, deadline_);
-    const auto rails = static_cast<int>(options_.streams) + 1;
+    const auto rails = connections_.fabric.port ? 1 : static_cast<int>(options_.streams) + 1;
     const auto& host_of = connections_.layout.host_of;
     for (int other = 0; other < identity_.world_size; ++other) {
       const auto index = static_cast<std::size_t>(other);

@@ -5,8 +5,9 @@
 //   2. each rank sends build, host key and addresses to all; differences are an error on all ranks
 //   3. ranks with equal host keys prove that they share memory (shm/arena.h)
 //   4. each rank sends its proofs to all, and computes the layout of hosts from them
-//   5. ranks of different hosts connect, again proving token, build, generation and layout
-//   6. all ranks are ready, or all fail for the first reason
+//   5. where SMDP_TRANSPORT and the devices allow it, the ranks connect over a fabric (net/fabric/choice.h)
+//   6. ranks of different hosts connect over TCP, again proving token, build, generation and layout
+//   7. all ranks are ready, or all fail for the first reason
 #pragma once
 
 #include <functional>
@@ -19,6 +20,7 @@
 #include "base/options.h"
 #include "base/status.h"
 #include "layout/layout.h"
+#include "net/fabric/ofi_transport.h"
 #include "net/frame.h"
 #include "net/handshake/rendezvous.h"
 #include "shm/arena.h"
@@ -44,10 +46,11 @@ struct Connections {
   Arena arena;
   std::map<int, LocalLink> local;  // ranks of this host
   std::map<int, std::vector<UniqueFd>>
-      network;  // ranks of other hosts; the connection for small frames first
+      network;               // ranks of other hosts; the connection for small frames first
+  FabricConnections fabric;  // no port: bulk data uses TCP
 };
 
-// `connect_network` false skips step 5: another transport replaces TCP.
+// `connect_network` false skips the steps 5 and 6: another transport replaces TCP.
 Result<Connections> bootstrap(const Identity& identity, const Options& options, bool connect_network,
                               const LogSink& log);
 

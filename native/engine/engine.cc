@@ -9,9 +9,6 @@
 
 #include "base/bytes.h"
 #include "collectives/check_call.h"
-#include "net/loop.h"
-#include "net/transport/stream_transport.h"
-#include "shm/shm_transport.h"
 #include "trace/flight/dump_signal.h"
 
 namespace smdp {
@@ -29,31 +26,14 @@ bool is_network_frame(FrameType type) {
          type == FrameType::kSend;
 }
 
+// The transport's own.
+bool is_fabric_frame(FrameType type) {
+  return type == FrameType::kFabricCredit || type == FrameType::kFabricEnd;
+}
+
 Isa isa_of(const Options& options) {
   const auto* const named = std::ranges::find(kIsas, options.kernels, [](Isa isa) { return name_of(isa); });
   return named == kIsas.end() ? best_isa() : *named;
-}
-
-// Creates the loop, and transports over the connections.
-EngineParts make_parts(const EngineConfig& config, Connections connections) {
-  EngineParts parts;
-  auto loop = std::make_unique<Loop>();
-  const int rank = config.identity.rank;
-  const double heartbeat_s = config.options.heartbeat_s;
-  parts.layout = std::move(connections.layout);
-  parts.arena = std::move(connections.arena);
-  std::map<int, LocalPeer> local;
-  for (auto& [peer, link] : connections.local) {
-    parts.peer_arenas[peer] = link.arena.bytes();
-    local[peer] = {std::move(link.socket), link.arena.bytes()};
-    parts.mappings.push_back(std::move(link.arena));
-  }
-  parts.local = std::make_unique<ShmTransport>(*loop, rank, heartbeat_s, parts.arena, std::move(local));
-  parts.network = config.make_transport ? config.make_transport(*loop, rank)
-                                        : std::make_unique<StreamTransport>(*loop, rank, heartbeat_s,
-                                                                            std::move(connections.network));
-  parts.executor = std::move(loop);
-  return parts;
 }
 
 }  // namespace
@@ -436,7 +416,8 @@ void Engine::fail_new_group(std::uint64_t id, const std::string& name,
 }
 
 std::optional<Landing> Engine::Side::place(int peer, const FrameHeader& header) {
-  if (local_ ? is_network_frame(header.type) : is_local_frame(header.type)) {
+  if (is_fabric_frame(header.type) ||
+      (local_ ? is_network_frame(header.type) : is_local_frame(header.type))) {
     return std::nullopt;
   }
   if (header.payload == 0) {
@@ -490,9 +471,20 @@ void Engine::release(const FrameHeader& header) {
   }
 }
 
+// Among the readers is this rank itself, while its transport reads the memory.
 void Engine::retire(std::uint64_t group, std::shared_ptr<RegionTable> regions,
                     const std::vector<int>& readers) {
-  retired_.retire(group, std::move(regions), readers, [this](int rank) { return gone_.contains(rank); });
+  std::vector<int> all = readers;
+  if (network_->reads(group)) {
+    all.push_back(rank_);
+  }
+  retired_.retire(group, std::move(regions), all, [this](int rank) { return gone_.contains(rank); });
+}
+
+void Engine::Side::released(std::uint64_t group) {
+  if (engine_.retired_.contains(group)) {
+    engine_.retired_.on_released(engine_.rank_, group);
+  }
 }
 
 bool Engine::is_held_by_failures() const {

@@ -30,7 +30,7 @@ struct EngineConfig {
   Options options;
   LogSink log;                   // null: standard error
   Tracer::EmitEvent emit_event;  // null: lines to SMDP_EVENT_PIPE, or to standard output
-  // Tests use another transport between the hosts; null: TCP.
+  // Tests use another transport between the hosts; null: what SMDP_TRANSPORT chooses.
   std::function<std::unique_ptr<Transport>(Executor& executor, int rank)> make_transport;
 };
 
@@ -45,6 +45,9 @@ struct EngineParts {
   std::unique_ptr<Transport> local;
   const KernelSet* kernels = nullptr;  // null: those that SMDP_KERNELS names
 };
+
+// Creates the loop, and transports over the connections.
+EngineParts make_parts(const EngineConfig& config, Connections connections);
 
 // The resources that calls use. All zero when no call is open.
 struct Usage {
@@ -131,6 +134,7 @@ class Engine final : public GroupServices {
     std::optional<Landing> place(int peer, const FrameHeader& header) override;
     void arrived(int peer, const FrameHeader& header, Landing landing) override;
     void lost(int peer, bool orderly, Status why) override { engine_.lost(peer, orderly, why); }
+    void released(std::uint64_t group) override;
 
    private:
     Engine& engine_;

@@ -29,6 +29,8 @@ constexpr double kLongestHeartbeat = 3600;
 // clang-format off
 const std::array kRows = {
     Row{{"SMDP_INTERFACE", "text", "", "", "name or address of the network interface to use; empty: the one that reaches rank 0"}, &Options::interface, 0, 0},
+    Row{{"SMDP_TRANSPORT", "text", "", "auto", "how the hosts exchange bulk data; tcp; ofi: over any fabric of libfabric, or the job ends; auto: over EFA where every rank has it, otherwise over TCP"}, &Options::transport, 0, 0},
+    Row{{"SMDP_LIBFABRIC", "text", "", "", "path of libfabric, 1.14 or newer; empty: libfabric.so.1 of the system, or of AWS's EFA installer"}, &Options::libfabric, 0, 0},
     Row{{"SMDP_PORT_RANGE", "text", "", "0", "ports to listen on, as first-last; 0: any free port"}, &Options::port_range, 0, 0},
     Row{{"SMDP_IPV6", "switch", "", "0", "advertise IPv6 addresses beside IPv4"}, &Options::ipv6, 0, 0},
     Row{{"SMDP_RENDEZVOUS_PORT", "integer", "", "7592", "port of rank 0's rendezvous when no store carries its address"}, &Options::rendezvous_port, 1, 65535},
@@ -76,7 +78,9 @@ constexpr std::array<std::string_view, 5> kKernels = {"auto", "portable", "avx2"
 constexpr std::array<std::string_view, 5> kTraceSignals = {"", "USR1", "USR2", "QUIT", "HUP"};
 constexpr std::array<std::string_view, 3> kWireDTypes = {"", "bfloat16", "float16"};
 constexpr std::array<std::string_view, 4> kLocalReducers = {"shm", "nccl", "gloo", "smddp"};
+constexpr std::array<std::string_view, 3> kTransports = {"auto", "tcp", "ofi"};
 constexpr std::array kChoices = {
+    Choice{"SMDP_TRANSPORT", kTransports, "one of auto, tcp, ofi"},
     Choice{"SMDP_KERNELS", kKernels, "one of auto, portable, avx2, avx512, neon"},
     Choice{"SMDP_TRACE_SIGNAL", kTraceSignals, "USR1, USR2, QUIT, HUP or empty"},
     Choice{"SMDP_LOCAL_REDUCER", kLocalReducers, "one of shm, nccl, gloo, smddp"},

@@ -15,6 +15,8 @@
 namespace smdp {
 
 struct Options {
+  std::string transport = "auto";
+  std::string libfabric;
   std::string interface;
   std::string port_range = "0";
   bool ipv6 = false;

@@ -30,6 +30,11 @@ void encode(const FrameHeader& header, std::span<std::byte, kFrameBytes> out) {
   static_assert(4 + 4 + 3 * 8 + 4 * 4 + 3 * 8 == kFrameBytes);
 }
 
+std::uint32_t sender_of(std::span<const std::byte, kFrameBytes> in) {
+  constexpr std::size_t kOffset = 4 + 4 + 3 * 8 + 4;
+  return Reader(in.subspan(kOffset)).get<std::uint32_t>();
+}
+
 bool goes_first(const Descriptor& call, std::uint64_t payload) {
   constexpr std::uint64_t kFrame = 16U << 10U;
   constexpr std::uint64_t kCall = 256U << 10U;

@@ -14,7 +14,7 @@
 
 namespace smdp {
 
-inline constexpr std::uint16_t kProtocolVersion = 5;
+inline constexpr std::uint16_t kProtocolVersion = 6;
 inline constexpr std::uint32_t kFrameMagic = 0x50444d53;  // "SMDP"
 inline constexpr std::size_t kFrameBytes = 72;
 
@@ -47,8 +47,12 @@ enum class FrameType : std::uint8_t {
   kSend = 17,      // part of a message, with a payload, between hosts; within a host kOffer and kTaken
   // Within a host: the group has failed at the sender, which reads no shared memory of the group any more.
   kReleased = 18,
+  // About the frames that the other rank sends, or the sender sent, over a fabric (ofi_transport.h), and not
+  // over one themselves.
+  kFabricCredit = 19,  // `offset` of them were taken so far
+  kFabricEnd = 20,     // `offset` of them were sent in all
 };
-inline constexpr std::uint8_t kFrameTypes = 19;
+inline constexpr std::uint8_t kFrameTypes = 21;
 
 // The call of a rank. Equal on all ranks of a group for the same operation number.
 struct Descriptor {
@@ -81,6 +85,8 @@ void encode(const FrameHeader& header, std::span<std::byte, kFrameBytes> out);
 
 // nullopt when the bytes are not a header: wrong magic, an unknown type or call, a payload above kMaxPayload.
 std::optional<FrameHeader> decode(std::span<const std::byte, kFrameBytes> in);
+// The field `sender` of bytes that need not be a header.
+std::uint32_t sender_of(std::span<const std::byte, kFrameBytes> in);
 
 inline constexpr std::uint64_t kMaxPayload = 64U << 20U;  // the largest piece
 inline constexpr std::uint64_t kMaxText = 4096;           // payload of kAbort

@@ -1,5 +1,6 @@
 #include "net/loop.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/epoll.h>
@@ -22,6 +23,7 @@ constexpr std::chrono::milliseconds kHoldBack{2};
 // How often a thread that waits for the baton looks at it.
 constexpr std::chrono::milliseconds kLook{20};
 constexpr std::chrono::milliseconds kDoze{1};
+constexpr std::chrono::microseconds kLeastNap{50};
 
 }  // namespace
 
@@ -236,9 +238,28 @@ bool Loop::run_posted() {
 // their results, while received bytes can wait for a moment.
 void Loop::poll_sources() {
   run_finished();
-  if (poller_ != nullptr) {
-    poller_->poll();
+  poll_all();
+}
+
+bool Loop::poll_all() {
+  bool any = false;
+  for (Poller* const poller : pollers_) {
+    any = poller->poll() || any;
   }
+  return any;
+}
+
+// False: something has arrived.
+bool Loop::fall_asleep() {
+  for (std::size_t i = 0; i < pollers_.size(); ++i) {
+    if (!pollers_[i]->fall_asleep()) {
+      while (i-- > 0) {
+        pollers_[i]->wake_up();
+      }
+      return false;
+    }
+  }
+  return true;
 }
 
 bool Loop::take_events(int timeout_ms) {
@@ -259,22 +280,41 @@ bool Loop::take_events(int timeout_ms) {
 
 bool Loop::sleep(TimePoint until, bool wakeable) {
   asleep_ = true;
-  const bool announced = wakeable && poller_ != nullptr && poller_->fall_asleep();
-  const bool has_frames = wakeable && poller_ != nullptr && !announced;
+  const bool announced = wakeable && fall_asleep();
+  const bool has_frames = wakeable && !announced;
   const bool may_sleep = !has_frames && !wanted_ && !has_posted();
   const bool arrived =
       take_events(may_sleep ? milliseconds_until(until, static_cast<int>(tick_period().count())) : 0);
   asleep_ = false;
-  if (announced) {
-    poller_->wake_up();
+  for (Poller* const poller : pollers_) {
+    if (announced) {
+      poller->wake_up();
+    }
   }
   return arrived;
 }
 
+void Loop::nap(TimePoint now, TimePoint until) {
+  const auto moment = std::clamp<Clock::duration>((now - last_work_) / 8, kLeastNap, kDoze);
+  asleep_ = true;
+  if (!wanted_ && !has_posted() && until > now) {
+    const auto nanoseconds = std::chrono::nanoseconds(std::min<Clock::duration>(moment, until - now)).count();
+    const timespec time{0, nanoseconds};
+    pollfd any{epoll_.get(), POLLIN, 0};
+    ::ppoll(&any, 1, &time, nullptr);
+  }
+  asleep_ = false;
+}
+
 void Loop::idle(TimePoint now, TimePoint until) {
   const Work under_way = work();
-  if ((under_way == Work::kSwift || offloaded_ > 0) && now - last_work_ < spin_) {
+  const bool naps = std::ranges::any_of(pollers_, [under_way](const Poller* poller) {
+    return poller->needs_polling(under_way != Work::kNone);
+  });
+  if ((under_way == Work::kSwift || offloaded_ > 0 || naps) && now - last_work_ < spin_) {
     ::sched_yield();
+  } else if (naps) {
+    nap(now, until);
   } else if (under_way == Work::kSeldom && !std::exchange(dozed_, true)) {
     sleep(std::min(until, now + kDoze), false);
   } else if (sleep(until, true)) {  // woken by the clock only: no answer is near, so do not poll
@@ -292,7 +332,7 @@ void Loop::turn(TimePoint until) {
 
 void Loop::turn_with_memory(TimePoint until) {
   bool worked = run_posted();
-  worked = (poller_ != nullptr && poller_->poll()) || worked;
+  worked = poll_all() || worked;
   worked = take_events(0) || worked;
   const TimePoint now = Clock::now();
   if (worked) {

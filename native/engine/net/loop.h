@@ -13,7 +13,8 @@
 // While there is swift work, the holder of the baton polls for a moment, and yields the processor each time,
 // before it sleeps in the kernel. While work is seldom, it sleeps for a millisecond first, during which the
 // other ranks of the host need not wake it: that would cost both sides more than the frame itself. While copy
-// threads work, it polls as with swift work.
+// threads work, it polls as with swift work. Where a fabric has no descriptor that wakes the loop, the holder
+// polls while there is work, and sleeps for moments of at most a millisecond.
 #pragma once
 
 #include <array>
@@ -44,7 +45,8 @@ class Loop final : public Executor {
   // Work on fewer bytes is done before another thread has taken it.
   static constexpr std::uint64_t kLeastOffload = 16U << 10U;  // bytes
 
-  // What the loop polls in every turn beside the descriptors: mailboxes in shared memory.
+  // What the loop polls in every turn beside the descriptors: mailboxes in shared memory, the completions of
+  // a fabric.
   class Poller {
    public:
     virtual ~Poller() = default;
@@ -54,6 +56,11 @@ class Loop final : public Executor {
     // sleep.
     virtual bool fall_asleep() = 0;
     virtual void wake_up() = 0;
+    // Nothing wakes the loop for what arrives here, so it sleeps for moments only. `is_work`: of the engine.
+    [[nodiscard]] virtual bool needs_polling(bool is_work) const {
+      (void)is_work;
+      return false;
+    }
   };
 
   Loop();
@@ -76,7 +83,7 @@ class Loop final : public Executor {
   void watch(int fd, std::uint32_t events, Ready ready);
   void change(int fd, std::uint32_t events);
   void forget(int fd);
-  void set_poller(Poller* poller) { poller_ = poller; }
+  void add_poller(Poller* poller) { pollers_.push_back(poller); }
   // A buffer for one read, valid until the reader returns to the loop. One for all streams: a rank of a large
   // job has a thousand.
   [[nodiscard]] std::span<std::byte> scratch() { return *scratch_; }
@@ -93,6 +100,10 @@ class Loop final : public Executor {
   bool run_posted();
   bool run_finished();
   void poll_sources();
+  bool poll_all();
+  bool fall_asleep();
+  // Sleeps for a moment that grows with the time since the last work, and is not announced to other ranks.
+  void nap(TimePoint now, TimePoint until);
   // True when something arrived. `wakeable`: the other ranks wake the loop when they have something for the
   // poller.
   bool sleep(TimePoint until, bool wakeable);
@@ -125,7 +136,7 @@ class Loop final : public Executor {
   // On the loop.
   std::unique_ptr<std::array<std::byte, 32768>> scratch_ = std::make_unique<std::array<std::byte, 32768>>();
   std::unordered_map<int, std::shared_ptr<Ready>> watched_;
-  Poller* poller_ = nullptr;
+  std::vector<Poller*> pollers_;
   Task tick_;
   std::function<Work()> work_;
   Task exhausted_;

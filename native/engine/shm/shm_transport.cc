@@ -35,7 +35,7 @@ ShmTransport::ShmTransport(Loop& loop, int rank, double heartbeat_s, Arena& aren
   }
   bells_ = std::make_unique<StreamTransport>(loop, rank, heartbeat_s, std::move(sockets));
   if (!peers_.empty()) {
-    loop.set_poller(this);
+    loop.add_poller(this);
   }
 }
 

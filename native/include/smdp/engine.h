@@ -113,7 +113,7 @@ typedef struct smdp_store {
   int (*get)(void* context, const char* key, char* value, size_t capacity, size_t* bytes, double timeout_s);
 } smdp_store;
 
-/* level 0: information, 1: warning. */
+/* level 0: information, 1: warning, 2: notice. */
 typedef void (*smdp_log)(void* context, int level, const char* text);
 
 typedef struct smdp_engine_config {
@@ -123,7 +123,7 @@ typedef struct smdp_engine_config {
   /* Rank 0's host name or address, as MASTER_ADDR. The port is SMDP_RENDEZVOUS_PORT, or any with a store. */
   const char* master;
   const smdp_store* store; /* may be null */
-  smdp_log log;            /* null: warnings on standard error */
+  smdp_log log;            /* null: warnings and notices on standard error */
   void* log_context;
   /* Options that override the environment: names such as "SMDP_PIECE_KIB" and values in turn, ended by null.
    */

@@ -173,6 +173,7 @@ TEST(CInterface, AGroupThatOneRankFailsFailsOnAllWithItsReason) {
   const smdp_call call = sum_of_one(value);
   smdp_operation* pending = nullptr;
   ASSERT_EQ(smdp_submit(groups[1], &call, &pending, &error), SMDP_OK);  // rank 0 never makes it
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));           // until it has begun
   smdp_group_fail(groups[0], "the GPUs of this host failed");
   smdp_group_fail(groups[0], "a second reason");
   EXPECT_EQ(smdp_operation_wait(pending, 30, &error), SMDP_PEER_LOST);

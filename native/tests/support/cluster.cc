@@ -46,6 +46,12 @@ Cluster::Cluster(const ClusterOptions& options) {
           warnings_.push_back(text);
         }
       };
+      // The same tests run over a fabric too (make test-fabric).
+      for (const char* name : {"SMDP_TRANSPORT", "SMDP_LIBFABRIC"}) {
+        if (const auto value = process_environment()(name)) {
+          (void)set_option(config.options, name, *value);
+        }
+      }
       for (const auto& [name, value] : options.options) {
         (void)set_option(config.options, name, value);
       }

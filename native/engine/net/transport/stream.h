@@ -18,15 +18,30 @@ namespace smdp {
 // Where an arriving payload is written: the memory of an operation, or a buffer of its own when no operation
 // takes it yet.
 struct Landing {
+  // Frees a buffer, or returns it to the transport that lent it.
+  struct Release {
+    std::shared_ptr<const void> lender;
+    void operator()(std::byte* buffer) const {
+      if (lender == nullptr) {
+        std::default_delete<std::byte[]>()(buffer);  // NOLINT(modernize-avoid-c-arrays)
+      }
+    }
+  };
+  using Owned = std::unique_ptr<std::byte[], Release>;  // NOLINT(modernize-avoid-c-arrays)
+
   std::byte* data = nullptr;
-  std::unique_ptr<std::byte[]> owned;  // NOLINT(modernize-avoid-c-arrays)
+  Owned owned;
 
   static Landing into(std::byte* memory) { return {memory, nullptr}; }
   static Landing fresh(std::size_t bytes) {
     Landing landing;
-    landing.owned = std::make_unique_for_overwrite<std::byte[]>(bytes == 0 ? 1 : bytes);  // NOLINT
+    landing.owned =
+        Owned(std::make_unique_for_overwrite<std::byte[]>(bytes == 0 ? 1 : bytes).release());  // NOLINT
     landing.data = landing.owned.get();
     return landing;
+  }
+  static Landing lent(std::byte* buffer, std::shared_ptr<const void> lender) {
+    return {buffer, Owned(buffer, Release{std::move(lender)})};
   }
 };
 

@@ -1,0 +1,45 @@
+#include <utility>
+
+#include "engine.h"
+#include "net/loop.h"
+#include "net/transport/stream_transport.h"
+#include "shm/shm_transport.h"
+
+namespace smdp {
+namespace {
+
+// Over TCP, or over TCP and a fabric.
+std::unique_ptr<Transport> make_network(const EngineConfig& config, Loop& loop, Connections& connections) {
+  const int rank = config.identity.rank;
+  const double heartbeat_s = config.options.heartbeat_s;
+  auto stream = std::make_unique<StreamTransport>(loop, rank, heartbeat_s, std::move(connections.network));
+  if (!connections.fabric.port) {
+    return stream;
+  }
+  return std::make_unique<OfiTransport>(loop, rank, heartbeat_s, std::move(stream),
+                                        std::move(connections.fabric), config.log);
+}
+
+}  // namespace
+
+EngineParts make_parts(const EngineConfig& config, Connections connections) {
+  EngineParts parts;
+  auto loop = std::make_unique<Loop>();
+  const int rank = config.identity.rank;
+  const double heartbeat_s = config.options.heartbeat_s;
+  parts.layout = std::move(connections.layout);
+  parts.arena = std::move(connections.arena);
+  std::map<int, LocalPeer> local;
+  for (auto& [peer, link] : connections.local) {
+    parts.peer_arenas[peer] = link.arena.bytes();
+    local[peer] = {std::move(link.socket), link.arena.bytes()};
+    parts.mappings.push_back(std::move(link.arena));
+  }
+  parts.local = std::make_unique<ShmTransport>(*loop, rank, heartbeat_s, parts.arena, std::move(local));
+  parts.network =
+      config.make_transport ? config.make_transport(*loop, rank) : make_network(config, *loop, connections);
+  parts.executor = std::move(loop);
+  return parts;
+}
+
+}  // namespace smdp

@@ -1,0 +1,321 @@
+#include "net/fabric/choice.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <set>
+#include <string_view>
+#include <thread>
+
+#include "base/sha256.h"
+
+namespace smdp {
+namespace {
+
+constexpr double kProbe = 15;                         // seconds for a frame to every rank, and one from each
+constexpr std::uint64_t kLeastPayload = 256U << 10U;  // bytes; also the parts of messages (point_to_point.cc)
+constexpr std::uint64_t kMostPayload = 4U << 20U;     // larger frames use TCP
+
+// What a rank reports in the steps 2 and 3.
+struct Report {
+  std::string failure;  // empty: none
+  std::string provider;
+  Bytes address;
+};
+
+Bytes encode_report(const Report& report) {
+  return Writer().text(report.failure).text(report.provider).raw(report.address).take();
+}
+
+Report decode_report(std::span<const std::byte> bytes) {
+  Reader reader(bytes);
+  Report report;
+  report.failure = reader.text();
+  report.provider = reader.text();
+  if (!reader.ok()) {
+    report.failure = "its report is damaged";
+    return report;
+  }
+  const std::size_t rest = bytes.size() - 8 - report.failure.size() - report.provider.size();
+  const auto address = reader.raw(rest);
+  report.address.assign(address.begin(), address.end());
+  return report;
+}
+
+// A frame to each rank and one from each, before the engine relies on the fabric.
+class Probe final : public FabricPort::Events {
+ public:
+  Probe(int rank, FabricPort& port, const std::map<int, std::uint64_t>& peers)
+      : rank_(rank), port_(port), to_send_(peers) {
+    for (const auto& [peer, place] : peers) {
+      silent_.insert(peer);
+    }
+  }
+
+  // Empty, or what went wrong.
+  std::string run(TimePoint deadline, const std::vector<std::string>& names) {
+    while (why_.empty() && !(to_send_.empty() && silent_.empty() && port_.in_flight() == 0)) {
+      if (Clock::now() >= deadline) {
+        return silence(names);
+      }
+      send();
+      const Result<bool> worked = port_.poll(*this);
+      if (!worked.ok()) {
+        return worked.status().message();
+      }
+      if (!*worked) {
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+      }
+    }
+    return why_;
+  }
+
+  void received(std::uint32_t from, const std::optional<FrameHeader>& header,
+                std::span<std::byte> /*payload*/, std::size_t buffer) override {
+    port_.give_back(buffer, -1);
+    if (header) {
+      silent_.erase(static_cast<int>(from));
+    }
+  }
+  void sent(std::size_t /*ticket*/, const Status& why) override {
+    if (!why.ok()) {
+      why_ = why.message();
+    }
+  }
+  void reposted(int /*from*/) override {}
+
+ private:
+  void send() {
+    FrameHeader ping;
+    ping.type = FrameType::kPing;
+    ping.sender = static_cast<std::uint32_t>(rank_);
+    while (!to_send_.empty()) {
+      const auto ticket = port_.send(to_send_.begin()->second, ping, {}, nullptr);
+      if (!ticket.ok()) {
+        why_ = ticket.status().message();
+        return;
+      }
+      if (!*ticket) {
+        return;
+      }
+      to_send_.erase(to_send_.begin());
+    }
+  }
+  [[nodiscard]] std::string silence(const std::vector<std::string>& names) const {
+    if (silent_.empty()) {
+      return "its frames to other ranks were not taken within " + std::to_string(static_cast<int>(kProbe)) +
+             " s";
+    }
+    return "nothing arrived over the fabric from " + names[static_cast<std::size_t>(*silent_.begin())] +
+           (silent_.size() > 1 ? " and " + std::to_string(silent_.size() - 1) + " others" : "") + " within " +
+           std::to_string(static_cast<int>(kProbe)) +
+           " s (on EC2, the security group must allow all traffic from and to itself)";
+  }
+
+  int rank_;
+  FabricPort& port_;
+  std::map<int, std::uint64_t> to_send_;
+  std::set<int> silent_;
+  std::string why_;
+};
+
+class Choice {
+ public:
+  Choice(const FabricQuestion& question, Rendezvous& rendezvous, TimePoint deadline, const LogSink& log)
+      : question_(question), rendezvous_(rendezvous), deadline_(deadline), log_(log) {}
+
+  Result<FabricConnections> run() {
+    const bool is_wanted = question_.options.transport != "tcp" && has_other_hosts();
+    if (!is_wanted || std::ranges::all_of(question_.offers, &std::string::empty)) {
+      return FabricConnections{};
+    }
+    if (const std::string lacking = without_offer(); !lacking.empty()) {
+      return give_up("no EFA device on " + lacking);
+    }
+    Result<FabricConnections> opened = open();
+    if (!opened.ok() || !opened->port) {
+      return opened;
+    }
+    return probe(std::move(*opened));
+  }
+
+ private:
+  [[nodiscard]] int host(int rank) const { return question_.host_of[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] int world_size() const { return static_cast<int>(question_.host_of.size()); }
+  [[nodiscard]] const std::string& name(std::size_t rank) const { return question_.names[rank]; }
+  [[nodiscard]] bool has_other_hosts() const {
+    return std::ranges::any_of(question_.host_of, [this](int one) { return one != host(question_.rank); });
+  }
+
+  // The hosts of the ranks that offer nothing, by their first rank.
+  [[nodiscard]] std::string without_offer() const {
+    std::set<int> hosts;
+    std::string text;
+    for (std::size_t rank = 0; rank < question_.offers.size(); ++rank) {
+      if (question_.offers[rank].empty() && hosts.insert(host(static_cast<int>(rank))).second) {
+        text += (text.empty() ? "" : ", ") + name(rank);
+      }
+    }
+    return text;
+  }
+
+  // Every rank comes here for the same reason.
+  Result<FabricConnections> give_up(const std::string& why) {
+    if (question_.options.transport == "ofi") {
+      return Status(Code::kUnsupported,
+                    "SMDP_TRANSPORT=ofi: " + why + "; SMDP_TRANSPORT=tcp needs no fabric");
+    }
+    if (question_.rank == 0) {
+      log_(LogLevel::kWarning,
+           why + ": all hosts of the job exchange over TCP (SMDP_TRANSPORT=tcp asks for no fabric)");
+    }
+    return FabricConnections{};
+  }
+
+  // The first rank that failed, with its reason.
+  Result<std::vector<Report>> exchange(const Report& mine, std::string& failure) {
+    const auto blobs = rendezvous_.exchange(encode_report(mine), deadline_);
+    if (!blobs.ok()) {
+      return blobs.status();
+    }
+    std::vector<Report> reports;
+    for (const Bytes& blob : *blobs) {
+      reports.push_back(decode_report(blob));
+      if (failure.empty() && !reports.back().failure.empty()) {
+        failure = name(reports.size() - 1) + ": " + reports.back().failure;
+      }
+    }
+    return reports;
+  }
+
+  // Step 2.
+  Result<FabricConnections> open() {
+    FabricConnections made;
+    Report mine;
+    Result<std::unique_ptr<FabricPort>> port = open_port();
+    if (port.ok()) {
+      Result<Bytes> address = (*port)->endpoint().address();
+      mine.provider = (*port)->endpoint().provider();
+      mine.failure = address.status().message();
+      mine.address = address.ok() ? std::move(*address) : Bytes{};
+    } else {
+      mine.failure = port.status().message();
+    }
+    std::string failure;
+    const auto reports = exchange(mine, failure);
+    if (!reports.ok()) {
+      return reports.status();
+    }
+    const auto other = std::ranges::find_if(
+        *reports, [&](const Report& one) { return one.provider != reports->front().provider; });
+    if (failure.empty() && other != reports->end()) {
+      failure = "the fabrics differ: " + name(0) + " has " + reports->front().provider + ", " +
+                name(static_cast<std::size_t>(other - reports->begin())) + " has " + other->provider;
+    }
+    if (!failure.empty()) {
+      return give_up(failure);
+    }
+    made.port = std::move(*port);
+    addresses_ = *reports;
+    return made;
+  }
+
+  Result<std::unique_ptr<FabricPort>> open_port() {
+    Result<FabricLibrary> library = FabricLibrary::open(question_.options.libfabric);
+    if (!library.ok()) {
+      return library.status();
+    }
+    int local = 0;  // place of this rank among those of its host
+    std::size_t peers = 0;
+    for (int rank = 0; rank < world_size(); ++rank) {
+      const bool is_mate = host(rank) == host(question_.rank);
+      local += is_mate && rank < question_.rank ? 1 : 0;
+      peers += is_mate ? 0 : 1;
+    }
+    FabricPort::Wanted wanted;
+    wanted.provider = question_.options.transport == "auto" ? "efa" : "";
+    wanted.source = question_.source;
+    wanted.rail = static_cast<std::size_t>(local);
+    wanted.peers = peers;
+    wanted.payload_bytes = std::clamp(static_cast<std::uint64_t>(question_.options.piece_kib) << 10U,
+                                      kLeastPayload, kMostPayload);
+    wanted.tag = question_.tag;
+    return FabricPort::open(*library, wanted);
+  }
+
+  // Step 3.
+  Result<FabricConnections> probe(FabricConnections made) {
+    Report mine;
+    for (int rank = 0; rank < world_size() && mine.failure.empty(); ++rank) {
+      if (host(rank) != host(question_.rank)) {
+        const Result<std::uint64_t> place =
+            made.port->endpoint().insert(addresses_[static_cast<std::size_t>(rank)].address);
+        mine.failure = place.status().message();
+        made.peers[rank] = place.ok() ? *place : 0;
+      }
+    }
+    if (mine.failure.empty()) {
+      mine.failure = Probe(question_.rank, *made.port, made.peers)
+                         .run(std::min(deadline_, after(kProbe)), question_.names);
+    }
+    std::string failure;
+    if (const auto reports = exchange(mine, failure); !reports.ok()) {
+      return reports.status();
+    }
+    if (!failure.empty()) {
+      made.port.reset();
+      return give_up(failure);
+    }
+    if (question_.rank == 0) {
+      const std::string device = made.port->endpoint().device();
+      log_(LogLevel::kNotice, "the hosts exchange over the fabric " + made.port->endpoint().provider() +
+                                  (device.empty() ? "" : " (device " + device + " on this rank)"));
+    }
+    return made;
+  }
+
+  const FabricQuestion& question_;
+  Rendezvous& rendezvous_;
+  TimePoint deadline_;
+  const LogSink& log_;
+  std::vector<Report> addresses_;
+};
+
+bool is_efa(const std::filesystem::path& device) {
+  std::error_code ignored;
+  const auto driver = std::filesystem::read_symlink(device / "device" / "driver", ignored);
+  return driver.filename() == "efa";
+}
+
+}  // namespace
+
+std::string fabric_offer(const Options& options, const std::string& devices) {
+  if (options.transport != "auto") {
+    return options.transport == "ofi" ? "any" : "";
+  }
+  if (!options.libfabric.empty()) {
+    return "efa";  // the library is named, so it is asked
+  }
+  std::error_code none;
+  for (const auto& device : std::filesystem::directory_iterator(devices, none)) {
+    if (is_efa(device.path())) {
+      return "efa";
+    }
+  }
+  return "";
+}
+
+FabricPort::Tag fabric_tag(std::span<const std::byte> token, std::uint64_t session) {
+  const Digest digest =
+      hmac_sha256(token, {as_bytes_of("smdp fabric"), std::as_bytes(std::span(&session, 1))});
+  FabricPort::Tag tag{};
+  std::copy_n(digest.begin(), tag.size(), tag.begin());
+  return tag;
+}
+
+Result<FabricConnections> choose_fabric(const FabricQuestion& question, Rendezvous& rendezvous,
+                                        TimePoint deadline, const LogSink& log) {
+  return Choice(question, rendezvous, deadline, log).run();
+}
+
+}  // namespace smdp

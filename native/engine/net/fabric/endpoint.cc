@@ -1,0 +1,265 @@
+#include "net/fabric/endpoint.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+
+namespace smdp {
+namespace {
+
+constexpr int kOurModes = fi::kMrLocal | fi::kMrVirtAddr | fi::kMrAllocated | fi::kMrProvKey;
+
+void close(fi::Fid* fid) {
+  if (fid != nullptr) {
+    (void)fid->ops->close(fid);
+  }
+}
+
+template <class Object>
+void close_object(Object* object) {
+  close(object == nullptr ? nullptr : &object->fid);
+}
+
+std::string_view name_of_domain(const fi::Info& info) {
+  return info.domain_attr->name == nullptr ? std::string_view() : info.domain_attr->name;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<FabricEndpoint>> FabricEndpoint::open(const FabricLibrary& library,
+                                                             const Wanted& wanted) {
+  std::unique_ptr<FabricEndpoint> made(new FabricEndpoint(library, wanted));
+  Status status = made->find();
+  if (status.ok()) {
+    status = made->create();
+  }
+  if (!status.ok()) {
+    return status;
+  }
+  return made;
+}
+
+FabricEndpoint::~FabricEndpoint() {
+  close_object(endpoint_);
+  for (fi::Mr* region : regions_) {
+    close_object(region);
+  }
+  close_object(queue_);
+  close_object(addresses_);
+  close_object(domain_);
+  close_object(fabric_);
+  if (info_ != nullptr) {
+    library_.freeinfo(info_);
+  }
+}
+
+std::string FabricEndpoint::device() const { return std::string(name_of_domain(*info_)); }
+
+std::size_t FabricEndpoint::sends() const { return std::min(wanted_.sends, info_->tx_attr->size); }
+
+std::size_t FabricEndpoint::receives() const { return std::min(wanted_.receives, info_->rx_attr->size); }
+
+bool FabricEndpoint::suits(const fi::Info& info) const {
+  return info.ep_attr->type == fi::kEpRdm && info.ep_attr->max_msg_size >= wanted_.message_bytes &&
+         (info.mode & ~(fi::kContext | fi::kContext2)) == 0 &&
+         (info.domain_attr->mr_mode & ~kOurModes) == 0 &&
+         (wanted_.provider.empty() || wanted_.provider == info.fabric_attr->prov_name);
+}
+
+// The provider that the library prefers; of its devices the one for this rail.
+const fi::Info* FabricEndpoint::choose(const fi::Info* first) const {
+  std::vector<const fi::Info*> devices;
+  for (const fi::Info* info = first; info != nullptr; info = info->next) {
+    if (!suits(*info) || (!devices.empty() && std::string_view(devices.front()->fabric_attr->prov_name) !=
+                                                  info->fabric_attr->prov_name)) {
+      continue;
+    }
+    const bool is_new = std::ranges::none_of(
+        devices, [&](const fi::Info* one) { return name_of_domain(*one) == name_of_domain(*info); });
+    if (is_new) {
+      devices.push_back(info);
+    }
+  }
+  return devices.empty() ? nullptr : devices[wanted_.rail % devices.size()];
+}
+
+Status FabricEndpoint::find() {
+  fi::Info* const hints = library_.dupinfo(nullptr);
+  if (hints == nullptr) {
+    return {Code::kExhausted, "libfabric has no memory"};
+  }
+  hints->caps = fi::kMsg | fi::kSend | fi::kRecv;
+  hints->mode = fi::kContext | fi::kContext2;
+  hints->ep_attr->type = fi::kEpRdm;
+  hints->domain_attr->threading = fi::kThreadDomain;
+  hints->domain_attr->resource_mgmt = fi::kResourcesManaged;
+  hints->domain_attr->control_progress = fi::kProgressManual;
+  hints->domain_attr->data_progress = fi::kProgressManual;
+  hints->domain_attr->mr_mode = kOurModes;
+  if (!wanted_.provider.empty()) {
+    hints->fabric_attr->prov_name = ::strdup(wanted_.provider.c_str());  // freeinfo() frees it
+  }
+  // Only some providers have IP addresses: the others are found without one.
+  const std::array<const char*, 2> sources = {wanted_.source.empty() ? nullptr : wanted_.source.c_str(),
+                                              nullptr};
+  int got = 0;
+  for (const char* source : sources) {
+    fi::Info* all = nullptr;
+    got = library_.getinfo(kFabricVersion, source, nullptr, source == nullptr ? 0 : fi::kSource, hints, &all);
+    const fi::Info* const chosen = got == 0 ? choose(all) : nullptr;
+    info_ = chosen == nullptr ? nullptr : library_.dupinfo(chosen);
+    if (got == 0) {
+      library_.freeinfo(all);
+    }
+    if (info_ != nullptr) {
+      break;
+    }
+  }
+  library_.freeinfo(hints);
+  if (info_ != nullptr) {
+    return {};
+  }
+  const std::string what = "libfabric has no " + (wanted_.provider.empty() ? "fabric" : wanted_.provider) +
+                           " with reliable datagrams of " + std::to_string(wanted_.message_bytes) + " bytes";
+  return got == 0 || got == -ENODATA ? Status(Code::kUnsupported, what)
+                                     : Status(Code::kUnsupported, error(what, got).message());
+}
+
+Status FabricEndpoint::create() {
+  const auto failed = [this](const char* what, int returned) {
+    const Status status = error(what, returned);
+    return Status(status.code(), provider() + ": " + status.message());
+  };
+  if (const int got = library_.fabric(info_->fabric_attr, &fabric_, nullptr); got != 0) {
+    return failed("opening the fabric failed", got);
+  }
+  if (const int got = fabric_->ops->domain(fabric_, info_, &domain_, nullptr); got != 0) {
+    return failed("opening the device failed", got);
+  }
+  if (const int got = open_queue(); got != 0) {
+    return failed("creating the completion queue failed", got);
+  }
+  fi::AvAttr addresses{};
+  addresses.type = info_->domain_attr->av_type;
+  addresses.count = wanted_.peers;
+  if (const int got = domain_->ops->av_open(domain_, &addresses, &addresses_, nullptr); got != 0) {
+    return failed("creating the address table failed", got);
+  }
+  if (const int got = domain_->ops->endpoint(domain_, info_, &endpoint_, nullptr); got != 0) {
+    return failed("creating the endpoint failed", got);
+  }
+  const auto bind = [this](fi::Fid* to, std::uint64_t flags) {
+    return endpoint_->fid.ops->bind(&endpoint_->fid, to, flags);
+  };
+  int got = bind(&addresses_->fid, 0);
+  if (got == 0) {
+    got = bind(&queue_->fid, fi::kSend | fi::kRecv);
+  }
+  if (got == 0) {
+    got = endpoint_->fid.ops->control(&endpoint_->fid, fi::kEnable, nullptr);
+  }
+  return got == 0 ? Status() : failed("enabling the endpoint failed", got);
+}
+
+// With a descriptor that wakes the loop, where the provider has one; EFA has none.
+int FabricEndpoint::open_queue() {
+  fi::CqAttr attr{};
+  attr.size = sends() + receives();
+  attr.format = fi::kCqFormatMsg;
+  attr.wait_obj = fi::kWaitFd;
+  if (domain_->ops->cq_open(domain_, &attr, &queue_, nullptr) == 0) {
+    if (queue_->fid.ops->control(&queue_->fid, fi::kGetWait, &wake_fd_) == 0 && wake_fd_ >= 0) {
+      return 0;
+    }
+    close_object(queue_);
+  }
+  queue_ = nullptr;
+  wake_fd_ = -1;
+  attr.wait_obj = fi::kWaitNone;
+  return domain_->ops->cq_open(domain_, &attr, &queue_, nullptr);
+}
+
+bool FabricEndpoint::may_wait() {
+  fi::Fid* waited = &queue_->fid;
+  return fabric_->ops->trywait(fabric_, &waited, 1) == 0;
+}
+
+Result<Bytes> FabricEndpoint::address() {
+  constexpr std::size_t kMost = 512;
+  Bytes bytes(kMost);
+  std::size_t used = bytes.size();
+  if (const int got = endpoint_->cm->getname(&endpoint_->fid, bytes.data(), &used); got != 0) {
+    return error("reading the fabric's address failed", got);
+  }
+  bytes.resize(std::min(used, kMost));
+  return bytes;
+}
+
+Result<std::uint64_t> FabricEndpoint::insert(std::span<const std::byte> address) {
+  std::uint64_t place = fi::kNoAddress;
+  const int got = addresses_->ops->insert(addresses_, address.data(), 1, &place, 0, nullptr);
+  if (got != 1 || place == fi::kNoAddress) {
+    return got < 0 ? error("the fabric refused an address", got)
+                   : Status(Code::kSystem, "the fabric refused an address");
+  }
+  return place;
+}
+
+Result<void*> FabricEndpoint::register_memory(std::span<std::byte> memory) {
+  fi::Mr* region = nullptr;
+  regions_.reserve(regions_.size() + 1);
+  const std::uint64_t key = regions_.size() + 1;
+  const int got = domain_->mr->reg(&domain_->fid, memory.data(), memory.size(), fi::kSend | fi::kRecv, 0, key,
+                                   0, &region, nullptr);
+  if (got != 0) {
+    return error("registering " + std::to_string(memory.size() >> 20U) + " MiB with the fabric failed", got);
+  }
+  regions_.push_back(region);
+  return region->descriptor;
+}
+
+long FabricEndpoint::send(std::uint64_t to, std::span<const iovec> parts, std::span<void*> descriptors,
+                          fi::Context* context) {
+  fi::Message message{};
+  message.parts = parts.data();
+  message.descriptors = descriptors.data();
+  message.count = parts.size();
+  message.to = to;
+  message.context = context;
+  return endpoint_->msg->sendmsg(endpoint_, &message, 0);
+}
+
+long FabricEndpoint::receive(std::span<std::byte> memory, void* descriptor, fi::Context* context) {
+  return endpoint_->msg->recv(endpoint_, memory.data(), memory.size(), descriptor, fi::kNoAddress, context);
+}
+
+std::size_t FabricEndpoint::read(std::span<Completion> completions) {
+  constexpr std::size_t kMost = 16;
+  std::array<fi::CqEntry, kMost> entries{};
+  const ssize_t got = queue_->ops->read(queue_, entries.data(), std::min(kMost, completions.size()));
+  if (got == -EAGAIN || got == 0) {
+    return 0;
+  }
+  if (got < 0) {
+    completions[0] =
+        got == -fi::kErrorAvailable ? read_error() : Completion{nullptr, 0, static_cast<int>(-got)};
+    return 1;
+  }
+  for (std::size_t i = 0; i < static_cast<std::size_t>(got); ++i) {
+    completions[i] = {static_cast<fi::Context*>(entries[i].context), entries[i].length, 0};
+  }
+  return static_cast<std::size_t>(got);
+}
+
+FabricEndpoint::Completion FabricEndpoint::read_error() {
+  fi::CqError failed{};
+  const ssize_t got = queue_->ops->readerr(queue_, &failed, 0);
+  if (got < 0) {
+    return {nullptr, 0, static_cast<int>(-got)};
+  }
+  return {static_cast<fi::Context*>(failed.context), failed.length, failed.error == 0 ? EIO : failed.error};
+}
+
+}  // namespace smdp

@@ -1,0 +1,394 @@
+#include "net/fabric/ofi_transport.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+namespace smdp {
+namespace {
+
+// For frames of a dead rank that are still on their way, and for TCP to say why a frame was not delivered.
+constexpr std::chrono::milliseconds kDrainTime{100};
+// The provider may have acknowledgements to send after its last completion.
+constexpr std::chrono::milliseconds kSettleTime{5};
+
+Status breach() { return {Code::kPeerLost, "a frame broke the protocol"}; }
+
+bool has_arrived(std::uint64_t received, const std::optional<std::uint64_t>& sent_in_all) {
+  return received >= sent_in_all.value_or(0);
+}
+
+}  // namespace
+
+OfiTransport::OfiTransport(Loop& loop, int rank, double heartbeat_s, std::unique_ptr<Transport> stream,
+                           FabricConnections fabric, LogSink log)
+    : loop_(loop),
+      rank_(rank),
+      heartbeat_s_(heartbeat_s),
+      stream_(std::move(stream)),
+      log_(std::move(log)),
+      stream_side_(*this),
+      port_side_(*this),
+      sending_(fabric.port->tickets()),
+      port_(std::move(fabric.port)),
+      wake_fd_(port_->endpoint().wake_fd()) {
+  for (const auto& [peer, place] : fabric.peers) {
+    Peer& made = peers_[peer];
+    made.rank = peer;
+    made.place = place;
+  }
+  loop_.add_poller(this);
+  if (wake_fd_ >= 0) {
+    // By edges: a provider may leave it readable.
+    loop_.watch(wake_fd_, EPOLLIN | EPOLLET, [this](std::uint32_t) { is_due_ = true; });
+  }
+}
+
+OfiTransport::~OfiTransport() {
+  if (wake_fd_ >= 0) {
+    loop_.forget(wake_fd_);
+  }
+}
+
+void OfiTransport::start(Events& events) {
+  events_ = &events;
+  stream_->start(stream_side_);
+}
+
+void OfiTransport::register_memory(std::span<std::byte> memory) {
+  if (memory.empty()) {
+    return;
+  }
+  const Result<void*> descriptor = port_->endpoint().register_memory(memory);
+  if (descriptor.ok()) {
+    arena_ = memory;
+    arena_descriptor_ = *descriptor;
+  } else {
+    log_(LogLevel::kWarning, descriptor.status().message() +
+                                 ": every frame is copied before it is sent (a smaller SMDP_ARENA_MIB, or a "
+                                 "larger limit of locked memory, avoids that)");
+  }
+}
+
+OfiTransport::Peer* OfiTransport::find(std::uint64_t rank) {
+  const auto found = rank > INT32_MAX ? peers_.end() : peers_.find(static_cast<int>(rank));
+  return found == peers_.end() ? nullptr : &found->second;
+}
+
+// --- Sending ---
+
+void OfiTransport::post(int peer_rank, Message message) {
+  Peer* const peer = find(static_cast<std::uint64_t>(peer_rank));
+  if (peer == nullptr || peer->lost || finishing_) {
+    return;
+  }
+  const std::size_t bytes = message.payload.size();
+  if (goes_first(message.header.call, bytes) || bytes > port_->payload_bytes()) {
+    stream_->post(peer_rank, std::move(message));
+    return;
+  }
+  message.header.sender = static_cast<std::uint32_t>(rank_);
+  message.header.payload = bytes;
+  peer->queue.push_back(std::move(message));
+  ++queued_;
+  pump(*peer);
+}
+
+void OfiTransport::pump(Peer& peer) {
+  while (!peer.queue.empty() && !broken_ && peer.sent - peer.credited < port_->window() && send_next(peer)) {
+  }
+}
+
+void OfiTransport::pump_all() {
+  for (auto& [rank, peer] : peers_) {
+    pump(peer);
+  }
+}
+
+bool OfiTransport::is_in_arena(std::span<const std::byte> payload) const {
+  const std::less_equal<> not_after;
+  return !arena_.empty() && not_after(arena_.data(), payload.data()) &&
+         not_after(payload.data() + payload.size(), arena_.data() + arena_.size());
+}
+
+bool OfiTransport::send_next(Peer& peer) {
+  const Message& next = peer.queue.front();
+  std::span<const std::byte> payload = next.payload;
+  FabricPort::Staged staged{nullptr, arena_descriptor_};
+  const bool in_arena = is_in_arena(payload);
+  const bool is_owned = next.keep != nullptr && !port_->endpoint().demands_descriptors();
+  if (!in_arena && is_owned) {
+    staged.descriptor = nullptr;
+  } else if (!in_arena) {
+    if (port_->in_flight() == port_->tickets()) {
+      return false;
+    }
+    auto copy = port_->stage(payload);
+    if (!copy) {
+      return false;
+    }
+    staged = std::move(*copy);
+    payload = {staged.bytes.get(), payload.size()};
+  }
+  const auto ticket = port_->send(peer.place, next.header, payload, staged.descriptor);
+  if (!ticket.ok()) {
+    break_off(peer, {Code::kPeerLost, ticket.status().message()});
+    return false;
+  }
+  if (!*ticket) {
+    is_due_ = true;
+    return false;
+  }
+  sending_[**ticket] = {&peer, std::move(peer.queue.front()), std::move(staged.bytes), in_arena, false};
+  peer.queue.pop_front();
+  --queued_;
+  ++peer.sent;
+  return true;
+}
+
+void OfiTransport::on_sent(std::size_t ticket, const Status& why) {
+  const Sending done = std::exchange(sending_[ticket], {});
+  if (done.is_cancelled && done.reads_arena) {
+    const auto group = still_read_.find(done.message.header.group);
+    if (--group->second == 0) {
+      const std::uint64_t released = group->first;
+      still_read_.erase(group);
+      events_->released(released);
+    }
+  }
+  if (!why.ok()) {
+    break_off(*done.peer, {Code::kPeerLost, why.message()});
+  } else if (done.message.sent && !done.is_cancelled && !done.peer->lost) {
+    done.message.sent();  // may post more
+  }
+}
+
+void OfiTransport::cancel(std::uint64_t group, std::uint64_t operation) {
+  const auto belongs = [&](const FrameHeader& header) {
+    return header.group == group && header.operation == operation;
+  };
+  for (auto& [rank, peer] : peers_) {
+    queued_ -= std::erase_if(peer.queue, [&](const Message& one) { return belongs(one.header); });
+  }
+  for (Sending& one : sending_) {
+    if (one.peer != nullptr && !one.is_cancelled && belongs(one.message.header)) {
+      one.is_cancelled = true;
+      one.message.sent = nullptr;
+      if (one.reads_arena) {
+        ++still_read_[group];
+      }
+    }
+  }
+  stream_->cancel(group, operation);
+}
+
+void OfiTransport::finish() {
+  for (auto& [rank, peer] : peers_) {
+    FrameHeader end;
+    end.type = FrameType::kFabricEnd;
+    end.offset = peer.sent + peer.queue.size();
+    stream_->post(rank, {end, {}, nullptr, nullptr});
+  }
+  stream_->finish();
+  finishing_ = true;
+}
+
+// --- Receiving ---
+
+// With a descriptor, a look at the queue costs several system calls, and is due only when something happened.
+bool OfiTransport::poll() {
+  if (broken_ || !(is_due_ || wake_fd_ < 0)) {
+    return false;
+  }
+  is_due_ = false;
+  const Result<bool> worked = port_->poll(port_side_);
+  if (!worked.ok()) {
+    fail(worked.status());
+    return true;
+  }
+  if (*worked) {
+    busy_at_ = Clock::now();
+    is_due_ = true;
+  }
+  if (queued_ > 0) {
+    pump_all();
+  }
+  if (losses_ > 0) {
+    report_due(Clock::now());
+  }
+  return *worked;
+}
+
+bool OfiTransport::fall_asleep() {
+  if (broken_ || wake_fd_ < 0) {
+    return true;
+  }
+  is_due_ = is_due_ || !port_->endpoint().may_wait();
+  return !is_due_;
+}
+
+bool OfiTransport::needs_polling(bool is_work) const {
+  return !broken_ && wake_fd_ < 0 &&
+         (is_work || queued_ > 0 || losses_ > 0 || port_->in_flight() > 0 ||
+          Clock::now() - busy_at_ < kSettleTime);
+}
+
+void OfiTransport::PortSide::received(std::uint32_t from, const std::optional<FrameHeader>& header,
+                                      std::span<std::byte> payload, std::size_t buffer) {
+  Peer* const peer = owner_.find(from);
+  if (peer == nullptr || peer->lost || (header && header->type == FrameType::kPing)) {
+    owner_.port_->give_back(buffer, -1);  // a ping: of the ranks' probe, when the job opened
+    return;
+  }
+  ++peer->received;
+  if (!header) {
+    owner_.port_->give_back(buffer, -1);
+    owner_.break_off(*peer, breach());
+    return;
+  }
+  owner_.take(*peer, *header, payload, buffer);
+}
+
+void OfiTransport::take(Peer& peer, const FrameHeader& header, std::span<std::byte> payload,
+                        std::size_t buffer) {
+  std::optional<Landing> landing;
+  try {
+    landing = events_->place(peer.rank, header);
+  } catch (...) {
+    port_->give_back(buffer, peer.rank);
+    throw;  // the loop ends every running call
+  }
+  if (!landing) {
+    port_->give_back(buffer, -1);
+    break_off(peer, breach());
+    return;
+  }
+  // Memory that no operation has set aside may as well be the buffer itself.
+  std::shared_ptr<const void> lender = landing->owned ? port_->lend(buffer) : nullptr;
+  if (lender) {
+    landing = Landing::lent(payload.data(), std::move(lender));
+    on_taken(peer.rank);
+  } else {
+    if (!payload.empty()) {
+      std::memcpy(landing->data, payload.data(), payload.size());
+    }
+    port_->give_back(buffer, peer.rank);
+  }
+  events_->arrived(peer.rank, header, std::move(*landing));
+}
+
+// A buffer takes the peer's next frame. The peer hears of it when it has half of its credit left.
+void OfiTransport::on_taken(int from) {
+  Peer& peer = peers_.at(from);
+  ++peer.taken;
+  if (peer.lost || peer.taken - peer.reported < std::max<std::uint64_t>(1, port_->window() / 2)) {
+    return;
+  }
+  peer.reported = peer.taken;
+  FrameHeader credit;
+  credit.type = FrameType::kFabricCredit;
+  credit.offset = peer.taken;
+  stream_->post(from, {credit, {}, nullptr, nullptr});
+}
+
+std::optional<Landing> OfiTransport::StreamSide::place(int peer, const FrameHeader& header) {
+  const bool is_ours = header.type == FrameType::kFabricCredit || header.type == FrameType::kFabricEnd;
+  return is_ours ? Landing{} : owner_.events_->place(peer, header);
+}
+
+void OfiTransport::StreamSide::arrived(int from, const FrameHeader& header, Landing landing) {
+  Peer& peer = owner_.peers_.at(from);
+  if (peer.lost) {
+    return;
+  }
+  if (header.type != FrameType::kFabricCredit && header.type != FrameType::kFabricEnd) {
+    owner_.events_->arrived(from, header, std::move(landing));
+  } else if (!owner_.on_fabric_frame(peer, header)) {
+    owner_.break_off(peer, breach());
+  }
+}
+
+bool OfiTransport::on_fabric_frame(Peer& peer, const FrameHeader& header) {
+  if (header.type == FrameType::kFabricEnd) {
+    peer.sent_in_all = header.offset;
+    return header.offset >= peer.received;
+  }
+  if (header.offset < peer.credited || header.offset > peer.sent) {
+    return false;
+  }
+  peer.credited = header.offset;
+  pump(peer);
+  return true;
+}
+
+// --- The end of a peer ---
+
+void OfiTransport::StreamSide::lost(int from, bool orderly, Status why) {
+  owner_.on_stream_lost(owner_.peers_.at(from), orderly, std::move(why));
+}
+
+void OfiTransport::on_stream_lost(Peer& peer, bool orderly, Status why) {
+  if (peer.lost) {
+    return;
+  }
+  losses_ += peer.loss ? 0 : 1;
+  const TimePoint by = Clock::now() + (orderly ? seconds(heartbeat_s_) : Clock::duration(kDrainTime));
+  // What TCP reports describes the peer better than a frame that was not delivered.
+  peer.loss = Loss{orderly, std::move(why), by};
+  report_due(Clock::now());
+}
+
+void OfiTransport::break_off(Peer& peer, Status why) {
+  if (peer.lost || peer.loss) {
+    return;
+  }
+  ++losses_;
+  peer.loss = Loss{false, std::move(why), Clock::now() + kDrainTime};
+}
+
+void OfiTransport::report(Peer& peer) {
+  const Loss loss = *std::exchange(peer.loss, std::nullopt);
+  --losses_;
+  peer.lost = true;
+  queued_ -= peer.queue.size();
+  peer.queue.clear();
+  const bool is_whole = has_arrived(peer.received, peer.sent_in_all);
+  if (loss.orderly && !is_whole) {
+    events_->lost(peer.rank, false, {Code::kPeerLost, "its last frames did not arrive over the fabric"});
+  } else {
+    events_->lost(peer.rank, loss.orderly, loss.why);
+  }
+}
+
+void OfiTransport::report_due(TimePoint now) {
+  for (auto& [rank, peer] : peers_) {
+    if (peer.loss &&
+        (now >= peer.loss->by || (peer.loss->orderly && has_arrived(peer.received, peer.sent_in_all)))) {
+      report(peer);
+    }
+  }
+}
+
+void OfiTransport::fail(const Status& why) {
+  broken_ = true;
+  for (auto& [rank, peer] : peers_) {
+    break_off(peer, {Code::kPeerLost, "the connection over the fabric failed: " + why.message()});
+  }
+}
+
+void OfiTransport::tick() {
+  stream_->tick();
+  if (!needs_polling(false)) {
+    is_due_ = true;
+    poll();  // the provider makes no progress by itself
+  }
+  if (losses_ > 0) {
+    report_due(Clock::now());
+  }
+}
+
+}  // namespace smdp

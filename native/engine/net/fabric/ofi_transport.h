@@ -1,0 +1,153 @@
+// Transport over TCP and a fabric of libfabric: bulk frames use the fabric, all others one TCP connection to
+// each rank, which also shows within a moment when its process or host has died.
+//
+// Sending. A fabric reads the memory of a frame until the frame is complete, and cannot be stopped. So
+// it only gets memory that stays: the rank's shared memory, which a failed group keeps until reads() is
+// false, or a registered copy of the caller's memory. A frame waits here while its peer has no credit: each
+// rank lets a peer have a few frames on their way to it (FabricPort::window), one for each receive buffer
+// that it keeps for that peer, and sends credits as it takes them. So many senders cannot exhaust one
+// receiver.
+//
+// Receiving. A frame is copied into the memory of its operation, or its buffer is lent to the operation.
+//
+// The end. The frames of a rank may still be on their way when its TCP connection ends. A goodbye therefore
+// follows the number of frames (kFabricEnd), and the peer counts as gone once they have arrived.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/fabric/port.h"
+#include "net/loop.h"
+#include "net/transport/stream_transport.h"
+
+namespace smdp {
+
+// An open port, and the handles of the ranks that it reaches.
+struct FabricConnections {
+  std::unique_ptr<FabricPort> port;
+  std::map<int, std::uint64_t> peers;  // by rank
+};
+
+class OfiTransport final : public Transport, public Loop::Poller {
+ public:
+  // `stream`: one connection to each rank of `fabric`.
+  OfiTransport(Loop& loop, int rank, double heartbeat_s, std::unique_ptr<Transport> stream,
+               FabricConnections fabric, LogSink log);
+  ~OfiTransport() override;
+
+  void start(Events& events) override;
+  void post(int peer, Message message) override;
+  void cancel(std::uint64_t group, std::uint64_t operation) override;
+  [[nodiscard]] bool reads(std::uint64_t group) const override { return still_read_.contains(group); }
+  void finish() override;
+  void tick() override;
+  void register_memory(std::span<std::byte> memory) override;
+
+  // Loop::Poller
+  bool poll() override;
+  bool fall_asleep() override;
+  void wake_up() override {}
+  [[nodiscard]] bool needs_polling(bool is_work) const override;
+
+ private:
+  // Frames of the TCP connections.
+  class StreamSide final : public Transport::Events {
+   public:
+    explicit StreamSide(OfiTransport& owner) : owner_(owner) {}
+    std::optional<Landing> place(int peer, const FrameHeader& header) override;
+    void arrived(int peer, const FrameHeader& header, Landing landing) override;
+    void lost(int peer, bool orderly, Status why) override;
+
+   private:
+    OfiTransport& owner_;
+  };
+  // Frames of the fabric.
+  class PortSide final : public FabricPort::Events {
+   public:
+    explicit PortSide(OfiTransport& owner) : owner_(owner) {}
+    void received(std::uint32_t from, const std::optional<FrameHeader>& header, std::span<std::byte> payload,
+                  std::size_t buffer) override;
+    void sent(std::size_t ticket, const Status& why) override { owner_.on_sent(ticket, why); }
+    void reposted(int from) override { owner_.on_taken(from); }
+
+   private:
+    OfiTransport& owner_;
+  };
+
+  struct Loss {
+    bool orderly = false;
+    Status why;
+    TimePoint by{};  // when it is reported although frames may be on their way
+  };
+  struct Peer {
+    int rank = 0;
+    std::uint64_t place = 0;  // in the address table
+    std::deque<Message> queue;
+    std::uint64_t sent = 0;      // frames posted
+    std::uint64_t credited = 0;  // of them taken by the peer
+    std::uint64_t received = 0;
+    std::uint64_t taken = 0;     // of the received frames, those whose buffers were posted again
+    std::uint64_t reported = 0;  // of the taken ones
+    std::optional<std::uint64_t> sent_in_all;  // by the peer
+    std::optional<Loss> loss;                  // not reported yet
+    bool lost = false;
+  };
+  // A frame that the fabric sends.
+  struct Sending {
+    Peer* peer = nullptr;  // null: none
+    Message message;
+    std::shared_ptr<const std::byte> copy;
+    bool reads_arena = false;
+    bool is_cancelled = false;
+  };
+
+  [[nodiscard]] Peer* find(std::uint64_t rank);
+  void pump(Peer& peer);
+  void pump_all();
+  // False: to be tried again.
+  bool send_next(Peer& peer);
+  [[nodiscard]] bool is_in_arena(std::span<const std::byte> payload) const;
+  void on_sent(std::size_t ticket, const Status& why);
+  bool on_fabric_frame(Peer& peer, const FrameHeader& header);
+  void take(Peer& peer, const FrameHeader& header, std::span<std::byte> payload, std::size_t buffer);
+  void on_taken(int from);
+  void break_off(Peer& peer, Status why);
+  void on_stream_lost(Peer& peer, bool orderly, Status why);
+  void report(Peer& peer);
+  void report_due(TimePoint now);
+  void fail(const Status& why);
+
+  Loop& loop_;
+  int rank_;
+  double heartbeat_s_;
+  std::unique_ptr<Transport> stream_;
+  LogSink log_;
+  Events* events_ = nullptr;
+  StreamSide stream_side_;
+  PortSide port_side_;
+  std::map<int, Peer> peers_;
+  std::vector<Sending> sending_;  // by ticket
+  std::span<const std::byte> arena_;
+  void* arena_descriptor_ = nullptr;
+  std::map<std::uint64_t, std::size_t>
+      still_read_;          // by group: cancelled frames that are read from the arena
+  std::size_t queued_ = 0;  // frames of all peers
+  std::size_t losses_ = 0;  // to report
+  bool finishing_ = false;
+  bool broken_ = false;
+  TimePoint busy_at_{};               // when the port last had a completion
+  std::unique_ptr<FabricPort> port_;  // destroyed before sending_, whose memory it uses
+  int wake_fd_;                       // of the port; -1: none
+  bool is_due_ = true;                // the port has something to do, if it has a descriptor
+};
+
+}  // namespace smdp

@@ -1,0 +1,298 @@
+#include "net/fabric/port.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+#include "base/clock.h"
+
+namespace smdp {
+namespace {
+
+constexpr std::size_t kSends = 64;
+constexpr std::size_t kStages = 32;
+constexpr std::size_t kMostLent = 32;
+// Receive buffers: those of all peers' windows up to this number. In a job of more ranks a burst may find
+// none, and the provider has the senders repeat it.
+constexpr std::size_t kMostReceives = 256;
+constexpr std::size_t kReceiveBytes = 128U << 20U;  // ... and up to this size, for large pieces
+constexpr std::size_t kMostWindow = 16;
+constexpr std::size_t kLeastWindow = 2;
+constexpr std::size_t kSharedWindow = 64;  // frames on their way to one rank while it has few peers
+
+constexpr std::chrono::milliseconds kDrainTime{200};
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kPayloadAt = 128;  // in a receive buffer, so that payloads are aligned to cache lines
+constexpr std::size_t kPrefixStride = 128;
+static_assert(FabricPort::kPrefixBytes <= kPayloadAt && FabricPort::kPrefixBytes <= kPrefixStride);
+
+std::size_t pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+Result<Mapping> map(std::size_t bytes) {
+  // Shared: at a fork, private pages that a device writes to could become the child's.
+  void* const address =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (address == MAP_FAILED) {
+    return system_error("mapping memory for the fabric", errno);
+  }
+  return Mapping(address, bytes);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<FabricPort>> FabricPort::open(const FabricLibrary& library, const Wanted& wanted) {
+  const std::size_t peers = std::max<std::size_t>(wanted.peers, 1);
+  const std::size_t window = std::clamp(kSharedWindow / peers, kLeastWindow, kMostWindow);
+  const std::size_t affordable =
+      std::max(kReceiveBytes / pages(kPayloadAt + wanted.payload_bytes), 2 * kLeastWindow);
+  FabricEndpoint::Wanted endpoint;
+  endpoint.provider = wanted.provider;
+  endpoint.source = wanted.source;
+  endpoint.rail = wanted.rail;
+  endpoint.message_bytes = kPrefixBytes + wanted.payload_bytes;
+  endpoint.sends = kSends;
+  endpoint.receives = std::min({peers * window, kMostReceives, affordable}) + kMostLent;
+  endpoint.peers = peers;
+  auto opened = FabricEndpoint::open(library, endpoint);
+  if (!opened.ok()) {
+    return opened.status();
+  }
+  if ((*opened)->receives() < kMostLent + kLeastWindow || (*opened)->sends() == 0 || (*opened)->parts() < 2) {
+    return Status(Code::kUnsupported,
+                  (*opened)->provider() + " has too few receives, sends or vectors for the engine");
+  }
+  std::unique_ptr<FabricPort> port(new FabricPort(std::move(*opened), wanted, window));
+  if (Status status = port->prepare(); !status.ok()) {
+    return status;
+  }
+  return port;
+}
+
+FabricPort::FabricPort(std::unique_ptr<FabricEndpoint> endpoint, const Wanted& wanted, std::uint64_t window)
+    : tag_(wanted.tag),
+      payload_bytes_(wanted.payload_bytes),
+      window_(window),
+      stride_(pages(kPayloadAt + wanted.payload_bytes)),
+      receives_(endpoint->receives()),
+      most_lent_(std::min(kMostLent, endpoint->receives() - kLeastWindow)),
+      buffers_(endpoint->receives()),
+      slots_(endpoint->sends()),
+      endpoint_(std::move(endpoint)) {}
+
+// A provider closes more reliably, and sooner, when no send is in progress.
+FabricPort::~FabricPort() {
+  const TimePoint by = Clock::now() + kDrainTime;
+  while (in_flight() > 0 && Clock::now() < by) {
+    const std::size_t got = endpoint_->read(completions_);
+    for (const FabricEndpoint::Completion& one : std::span(completions_).first(got)) {
+      if (one.context == nullptr) {
+        return;
+      }
+      const auto& operation = *reinterpret_cast<const Operation*>(one.context);
+      if (!operation.receives) {
+        free_slots_.push_back(operation.index);
+      }
+    }
+    if (got == 0) {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+}
+
+Status FabricPort::prepare() {
+  Result<Mapping> received = map(receives_ * stride_);
+  const std::size_t prefixes = pages(slots_.size() * kPrefixStride);
+  Result<Mapping> sending = map(prefixes + kStages * pages(payload_bytes_));
+  if (!received.ok() || !sending.ok()) {
+    return received.ok() ? sending.status() : received.status();
+  }
+  memory_->slab = std::move(*received);
+  memory_->returned.reserve(receives_);
+  send_slab_ = std::move(*sending);
+  for (auto [slab, descriptor] : {std::pair(memory_->slab.bytes(), &receive_descriptor_),
+                                  std::pair(send_slab_.bytes(), &send_descriptor_)}) {
+    const Result<void*> registered = endpoint_->register_memory(slab);
+    if (!registered.ok()) {
+      return registered.status();
+    }
+    *descriptor = *registered;
+  }
+  to_post_.reserve(receives_);
+  for (std::size_t i = 0; i < receives_; ++i) {
+    buffers_[i].receives = true;
+    buffers_[i].index = i;
+    if (const long got = post(i); got == -EAGAIN) {
+      to_post_.push_back({i, -1});
+    } else if (got != 0) {
+      return endpoint_->error("posting a receive buffer failed", got);
+    }
+  }
+  for (std::size_t i = slots_.size(); i-- > 0;) {
+    slots_[i].index = i;
+    free_slots_.push_back(i);
+  }
+  for (std::size_t i = kStages; i-- > 0;) {
+    free_stages_->push_back(prefixes + i * pages(payload_bytes_));
+  }
+  return {};
+}
+
+// --- Sending ---
+
+std::optional<FabricPort::Staged> FabricPort::stage(std::span<const std::byte> payload) {
+  if (free_stages_->empty()) {
+    return std::nullopt;
+  }
+  const std::size_t offset = free_stages_->back();
+  free_stages_->pop_back();  // first: where there is no memory for the owner, it returns the stage
+  std::byte* const memory = send_slab_.bytes().data() + offset;
+  const std::shared_ptr<const std::byte> owner(
+      memory, [stages = free_stages_, offset](const std::byte*) { stages->push_back(offset); });
+  std::ranges::copy(payload, memory);
+  return Staged{owner, send_descriptor_};
+}
+
+Result<std::optional<std::size_t>> FabricPort::send(std::uint64_t to, const FrameHeader& header,
+                                                    std::span<const std::byte> payload, void* descriptor) {
+  if (free_slots_.empty()) {
+    return std::optional<std::size_t>();
+  }
+  const std::size_t ticket = free_slots_.back();
+  const auto prefix = send_slab_.bytes().subspan(ticket * kPrefixStride, kPrefixBytes);
+  std::ranges::copy(tag_, prefix.begin());
+  encode(header, prefix.subspan<sizeof(Tag), kFrameBytes>());
+  const std::array<iovec, 2> parts = {
+      iovec{prefix.data(), prefix.size()},
+      iovec{const_cast<std::byte*>(payload.data()), payload.size()}};  // NOLINT: it is only read
+  std::array<void*, 2> descriptors = {send_descriptor_, descriptor};
+  const std::size_t used = payload.empty() ? 1 : 2;
+  const long got = endpoint_->send(to, std::span(parts).first(used), std::span(descriptors).first(used),
+                                   &slots_[ticket].context);
+  if (got == -EAGAIN) {
+    return std::optional<std::size_t>();
+  }
+  if (got != 0) {
+    return endpoint_->error("sending over the fabric failed", got);
+  }
+  free_slots_.pop_back();
+  return std::optional(ticket);
+}
+
+// --- Receiving ---
+
+std::span<std::byte> FabricPort::receive_buffer(std::size_t index) const {
+  return memory_->slab.bytes().subspan(index * stride_, kPayloadAt + payload_bytes_);
+}
+
+long FabricPort::post(std::size_t buffer) {
+  return endpoint_->receive(receive_buffer(buffer).subspan(kPayloadAt - kPrefixBytes), receive_descriptor_,
+                            &buffers_[buffer].context);
+}
+
+void FabricPort::give_back(std::size_t buffer, int from) { to_post_.push_back({buffer, from}); }
+
+std::shared_ptr<const void> FabricPort::lend(std::size_t buffer) {
+  if (lent_ >= most_lent_) {
+    return nullptr;
+  }
+  ++lent_;  // first: where there is no memory for the owner, it returns the buffer
+  return {memory_->slab.bytes().data(), [memory = memory_, buffer](const void*) {
+            const std::lock_guard lock(memory->mutex);
+            memory->returned.push_back(buffer);  // reserved: does not allocate
+          }};
+}
+
+bool FabricPort::take_returned() {
+  const std::lock_guard lock(memory_->mutex);
+  const bool any = !memory_->returned.empty();
+  for (const std::size_t buffer : memory_->returned) {
+    to_post_.push_back({buffer, -1});
+  }
+  lent_ -= memory_->returned.size();
+  memory_->returned.clear();
+  return any;
+}
+
+// False: the endpoint refused a buffer for good.
+bool FabricPort::repost(Events& events) {
+  while (!to_post_.empty()) {
+    const Repost next = to_post_.back();
+    const long got = post(next.buffer);
+    if (got == -EAGAIN) {
+      return true;
+    }
+    if (got != 0) {
+      return false;
+    }
+    to_post_.pop_back();
+    if (next.from >= 0) {
+      events.reposted(next.from);
+    }
+  }
+  return true;
+}
+
+void FabricPort::arrived(std::size_t buffer, std::size_t bytes, Events& events) {
+  const auto memory = receive_buffer(buffer).subspan(kPayloadAt - kPrefixBytes);
+  if (bytes < kPrefixBytes || bytes > memory.size() ||
+      !std::ranges::equal(memory.first<sizeof(Tag)>(), tag_)) {
+    give_back(buffer, -1);  // of another job, or of none
+    return;
+  }
+  const auto encoded = memory.subspan<sizeof(Tag), kFrameBytes>();
+  std::optional<FrameHeader> header = decode(encoded);
+  const auto payload = memory.subspan(kPrefixBytes, bytes - kPrefixBytes);
+  if (header && header->payload != payload.size()) {
+    header.reset();
+  }
+  events.received(sender_of(encoded), header, payload, buffer);
+}
+
+Status FabricPort::complete(const FabricEndpoint::Completion& completion, Events& events) {
+  if (completion.context == nullptr) {
+    return endpoint_->error("the fabric's endpoint failed", -completion.error);
+  }
+  const auto& operation = *reinterpret_cast<const Operation*>(completion.context);
+  if (!operation.receives) {
+    free_slots_.push_back(operation.index);
+    events.sent(operation.index,
+                completion.error == 0
+                    ? Status()
+                    : endpoint_->error("the fabric could not deliver a frame", -completion.error));
+  } else if (completion.error == 0) {
+    arrived(operation.index, completion.bytes, events);
+  } else if (completion.error == fi::kErrorTruncated) {
+    give_back(operation.index, -1);  // too long for a frame of the job
+  } else {
+    return endpoint_->error("receiving from the fabric failed", -completion.error);
+  }
+  return {};
+}
+
+Result<bool> FabricPort::poll(Events& events) {
+  bool any = take_returned();
+  if (!repost(events)) {
+    return Status(Code::kSystem, "the fabric takes no receive buffers any more");
+  }
+  if (next_ == completed_) {
+    next_ = 0;
+    completed_ = endpoint_->read(completions_);
+  }
+  any = any || next_ < completed_;
+  while (next_ < completed_) {
+    // Counted first: where an event throws, the next call continues behind it.
+    if (Status status = complete(completions_[next_++], events); !status.ok()) {
+      return status;
+    }
+  }
+  if (!repost(events)) {
+    return Status(Code::kSystem, "the fabric takes no receive buffers any more");
+  }
+  return any;
+}
+
+}  // namespace smdp

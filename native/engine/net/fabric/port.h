@@ -1,0 +1,134 @@
+// Frames over a fabric: the messages of an endpoint, each one frame with its payload.
+//
+// A message is the job's fabric tag (16 bytes), a frame header and the payload. The fabric has no handshake
+// of its own, so the tag in each message proves that its sender belongs to the job: a message without it is
+// dropped. The header and the payload are two vectors, so a payload in registered memory is not copied.
+// Receive buffers of one message each are posted ahead. The payload of a received message stays in its buffer
+// until give_back(), or, lent to an operation, until the operation has used it.
+//
+// Belongs to one thread at a time; only a lent buffer may return from another.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/status.h"
+#include "net/fabric/endpoint.h"
+#include "net/frame.h"
+
+namespace smdp {
+
+class FabricPort {
+ public:
+  using Tag = std::array<std::byte, 16>;
+  static constexpr std::size_t kPrefixBytes = sizeof(Tag) + kFrameBytes;
+
+  struct Wanted {
+    std::string provider;
+    std::string source;
+    std::size_t rail = 0;
+    std::size_t peers = 1;          // ranks that may send to this one
+    std::size_t payload_bytes = 0;  // the most of one frame
+    Tag tag{};
+  };
+
+  // Called from poll().
+  class Events {
+   public:
+    virtual ~Events() = default;
+    // A message with the job's tag, that claims to come from the rank `from`. No header: it is no frame.
+    // `buffer` is the callee's until give_back() or lend().
+    virtual void received(std::uint32_t from, const std::optional<FrameHeader>& header,
+                          std::span<std::byte> payload, std::size_t buffer) = 0;
+    // The memory of the send `ticket` is free again. `why` is not ok when its frame may not have arrived.
+    virtual void sent(std::size_t ticket, const Status& why) = 0;
+    // A buffer that was given back for the rank `from` takes another message.
+    virtual void reposted(int from) = 0;
+  };
+
+  static Result<std::unique_ptr<FabricPort>> open(const FabricLibrary& library, const Wanted& wanted);
+  ~FabricPort();
+  FabricPort(const FabricPort&) = delete;
+  FabricPort& operator=(const FabricPort&) = delete;
+
+  [[nodiscard]] FabricEndpoint& endpoint() { return *endpoint_; }
+  [[nodiscard]] std::size_t payload_bytes() const { return payload_bytes_; }
+  // The frames that one peer may have on their way here.
+  [[nodiscard]] std::uint64_t window() const { return window_; }
+
+  // A copy of a payload, in registered memory that is free again when the last owner drops it.
+  struct Staged {
+    std::shared_ptr<const std::byte> bytes;
+    void* descriptor = nullptr;
+  };
+  // nullopt: no memory is free before a send completes.
+  std::optional<Staged> stage(std::span<const std::byte> payload);
+  // The ticket of the send; nullopt: try again after poll(). An error: the frame cannot be sent to this peer.
+  Result<std::optional<std::size_t>> send(std::uint64_t to, const FrameHeader& header,
+                                          std::span<const std::byte> payload, void* descriptor);
+  [[nodiscard]] std::size_t in_flight() const { return slots_.size() - free_slots_.size(); }
+  [[nodiscard]] std::size_t tickets() const { return slots_.size(); }
+
+  void give_back(std::size_t buffer, int from);
+  // Leaves the buffer with the owner of the returned object; null: too many are lent already.
+  std::shared_ptr<const void> lend(std::size_t buffer);
+
+  // Handles what has completed. True when something had. Not ok: the endpoint has failed.
+  Result<bool> poll(Events& events);
+
+ private:
+  struct Operation {
+    fi::Context context{};  // first: the library returns its address
+    bool receives = false;
+    std::size_t index = 0;
+  };
+  // Outlives the port as long as a buffer is lent.
+  struct ReceiveMemory {
+    Mapping slab;
+    std::mutex mutex;
+    std::vector<std::size_t> returned;  // guarded by mutex
+  };
+  struct Repost {
+    std::size_t buffer = 0;
+    int from = -1;  // -1: no peer waits for it
+  };
+
+  FabricPort(std::unique_ptr<FabricEndpoint> endpoint, const Wanted& wanted, std::uint64_t window);
+  Status prepare();
+  [[nodiscard]] std::span<std::byte> receive_buffer(std::size_t index) const;
+  bool take_returned();
+  long post(std::size_t buffer);
+  bool repost(Events& events);
+  Status complete(const FabricEndpoint::Completion& completion, Events& events);
+  void arrived(std::size_t buffer, std::size_t bytes, Events& events);
+
+  Tag tag_;
+  std::size_t payload_bytes_;
+  std::uint64_t window_;
+  std::size_t stride_;  // between receive buffers
+  std::size_t receives_;
+  std::size_t lent_ = 0;
+  std::size_t most_lent_ = 0;
+  std::shared_ptr<ReceiveMemory> memory_ = std::make_shared<ReceiveMemory>();
+  Mapping send_slab_;  // the prefixes of all sends, then the staged payloads
+  void* receive_descriptor_ = nullptr;
+  void* send_descriptor_ = nullptr;
+  std::vector<Operation> buffers_;
+  std::vector<Operation> slots_;
+  std::vector<std::size_t> free_slots_;
+  std::shared_ptr<std::vector<std::size_t>> free_stages_ = std::make_shared<std::vector<std::size_t>>();
+  std::vector<Repost> to_post_;
+  std::array<FabricEndpoint::Completion, 8> completions_{};
+  std::size_t next_ = 0;                      // of them to handle
+  std::size_t completed_ = 0;                 // of them there are
+  std::unique_ptr<FabricEndpoint> endpoint_;  // destroyed first: it uses the memory
+};
+
+}  // namespace smdp

@@ -1,0 +1,487 @@
+// A library with libfabric's interface and one provider, for endpoints of one process, that allows what the
+// specification allows and demands what it lets a provider demand:
+//
+//   memory       every vector lies in live registered memory and comes with its descriptor; provider keys
+//   messages     at most two vectors; a message arrives in pieces over several progress calls, and never
+//                without a posted receive buffer (the engine's credits are to prevent that)
+//   completions  in random order, delayed, on both sides; the memory of a send is read until its completion
+//   calls        return -EAGAIN at random, also where there is room; progress only in the queue's read()
+//   addresses    of 32 bytes
+//   waits        none: a completion queue with a wait object is refused
+//
+// A broken rule ends the process with its text. STRICT_SEED: the seed of the random choices.
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "net/fabric/abi.h"
+
+namespace {
+
+namespace fi = smdp::fi;
+
+constexpr std::size_t kAddressBytes = 32;
+constexpr std::size_t kMostParts = 2;
+constexpr std::size_t kDepth = 512;
+constexpr std::size_t kMessageBytes = 8U << 20U;
+constexpr int kUnreachable = EHOSTUNREACH;
+
+[[noreturn]] void broken(const std::string& rule) {
+  std::fprintf(stderr, "strict provider: %s\n", rule.c_str());
+  std::abort();
+}
+
+struct Random {
+  std::mt19937 engine{static_cast<std::uint32_t>(
+      std::getenv("STRICT_SEED") == nullptr ? 1 : std::atoi(std::getenv("STRICT_SEED")))};  // NOLINT
+  bool one_in(unsigned many) { return engine() % many == 0; }
+  std::size_t below(std::size_t bound) { return engine() % bound; }
+};
+
+struct Endpoint;
+
+struct World {
+  std::mutex mutex;  // guards everything of the provider
+  Random random;
+  std::map<std::uint64_t, Endpoint*> endpoints;
+  std::uint64_t next_endpoint = 1;
+  std::set<const void*> regions;
+};
+
+World& world() {
+  static World& only = *new World;
+  return only;
+}
+
+struct Region {
+  fi::Mr mr{};
+  const std::byte* begin = nullptr;
+  std::size_t bytes = 0;
+};
+
+void check(const void* memory, std::size_t bytes, void* descriptor) {
+  if (!world().regions.contains(descriptor)) {
+    broken("a vector has no descriptor of registered memory");
+  }
+  const auto& region = *static_cast<const Region*>(descriptor);
+  const auto* const begin = static_cast<const std::byte*>(memory);
+  if (begin < region.begin || begin + bytes > region.begin + region.bytes) {
+    broken("a vector lies outside the memory of its descriptor");
+  }
+}
+
+struct Addresses {
+  fi::Av av{};
+  std::vector<std::uint64_t> known;
+};
+
+struct Done {
+  void* context = nullptr;
+  std::uint64_t flags = 0;
+  std::size_t length = 0;
+  int error = 0;
+};
+
+struct Queue {
+  fi::Cq cq{};
+  std::vector<Done> done;
+  std::vector<Done> failed;
+  Endpoint* endpoint = nullptr;
+};
+
+struct Receive {
+  std::byte* memory = nullptr;
+  std::size_t bytes = 0;
+  void* context = nullptr;
+};
+
+struct Send {
+  std::vector<std::pair<const std::byte*, std::size_t>> parts;
+  std::size_t bytes = 0;
+  std::size_t copied = 0;
+  std::uint64_t to = 0;
+  void* context = nullptr;
+  bool has_receive = false;
+  Receive into;
+};
+
+struct Endpoint {
+  fi::Ep ep{};
+  std::uint64_t name = 0;
+  Queue* queue = nullptr;
+  Addresses* addresses = nullptr;
+  std::vector<Receive> receives;
+  std::vector<Send> sends;
+};
+
+// Copies up to `most` further bytes of a message.
+void copy_some(Send& send, std::size_t most) {
+  std::size_t skip = send.copied;
+  for (const auto& [memory, bytes] : send.parts) {
+    if (skip >= bytes) {
+      skip -= bytes;
+      continue;
+    }
+    const std::size_t now = std::min(bytes - skip, most);
+    std::memcpy(send.into.memory + send.copied, memory + skip, now);
+    send.copied += now;
+    most -= now;
+    skip = 0;
+    if (most == 0) {
+      return;
+    }
+  }
+}
+
+// True when the send is over.
+bool advance(Endpoint& from, Send& send) {
+  const auto found = world().endpoints.find(send.to);
+  if (found == world().endpoints.end()) {
+    from.queue->failed.push_back({send.context, fi::kSend, 0, kUnreachable});
+    return true;
+  }
+  Endpoint& to = *found->second;
+  if (!send.has_receive) {
+    if (to.receives.empty()) {
+      broken("a message finds no receive buffer");
+    }
+    std::swap(to.receives[world().random.below(to.receives.size())], to.receives.back());
+    send.into = to.receives.back();
+    to.receives.pop_back();
+    send.has_receive = true;
+    if (send.into.bytes < send.bytes) {
+      to.queue->failed.push_back({send.into.context, fi::kRecv, send.bytes, fi::kErrorTruncated});
+      from.queue->done.push_back({send.context, fi::kSend, send.bytes, 0});
+      return true;
+    }
+  }
+  copy_some(send, world().random.one_in(2) ? send.bytes : 1 + world().random.below(send.bytes));
+  if (send.copied < send.bytes) {
+    return false;
+  }
+  to.queue->done.push_back({send.into.context, fi::kRecv | fi::kMsg, send.bytes, 0});
+  from.queue->done.push_back({send.context, fi::kSend | fi::kMsg, send.bytes, 0});
+  return true;
+}
+
+void progress(Endpoint& endpoint) {
+  for (std::size_t i = 0; i < endpoint.sends.size();) {
+    const std::size_t which = i + world().random.below(endpoint.sends.size() - i);
+    std::swap(endpoint.sends[i], endpoint.sends[which]);
+    if (!world().random.one_in(3) && advance(endpoint, endpoint.sends[i])) {
+      endpoint.sends.erase(endpoint.sends.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+}
+
+// --- The interface ---
+
+template <class Object>
+int destroy(fi::Fid* fid) {
+  const std::lock_guard lock(world().mutex);
+  delete reinterpret_cast<Object*>(fid);
+  return 0;
+}
+
+int close_region(fi::Fid* fid) {
+  const std::lock_guard lock(world().mutex);
+  world().regions.erase(fid);
+  delete reinterpret_cast<Region*>(fid);
+  return 0;
+}
+
+int close_endpoint(fi::Fid* fid) {
+  const std::lock_guard lock(world().mutex);
+  auto* const endpoint = reinterpret_cast<Endpoint*>(fid);
+  world().endpoints.erase(endpoint->name);
+  if (endpoint->queue != nullptr) {
+    endpoint->queue->endpoint = nullptr;
+  }
+  // A message that is being copied into this endpoint stops.
+  for (auto& [name, other] : world().endpoints) {
+    for (Send& send : other->sends) {
+      if (send.to == endpoint->name) {
+        send.to = 0;
+      }
+    }
+  }
+  delete endpoint;
+  return 0;
+}
+
+fi::FidOps plain_ops{sizeof(fi::FidOps), destroy<fi::Fabric>, nullptr, nullptr};
+fi::FidOps domain_fid_ops{sizeof(fi::FidOps), destroy<fi::Domain>, nullptr, nullptr};
+fi::FidOps addresses_fid_ops{sizeof(fi::FidOps), destroy<Addresses>, nullptr, nullptr};
+fi::FidOps queue_fid_ops{sizeof(fi::FidOps), destroy<Queue>, nullptr, nullptr};
+fi::FidOps region_fid_ops{sizeof(fi::FidOps), close_region, nullptr, nullptr};
+
+int bind(fi::Fid* fid, fi::Fid* other, std::uint64_t /*flags*/) {
+  const std::lock_guard lock(world().mutex);
+  auto* const endpoint = reinterpret_cast<Endpoint*>(fid);
+  if (other->ops == &queue_fid_ops) {
+    endpoint->queue = reinterpret_cast<Queue*>(other);
+    endpoint->queue->endpoint = endpoint;
+  } else {
+    endpoint->addresses = reinterpret_cast<Addresses*>(other);
+  }
+  return 0;
+}
+
+int control(fi::Fid* fid, int command, void* /*argument*/) {
+  const std::lock_guard lock(world().mutex);
+  auto* const endpoint = reinterpret_cast<Endpoint*>(fid);
+  if (command != fi::kEnable || endpoint->queue == nullptr || endpoint->addresses == nullptr) {
+    return -EINVAL;
+  }
+  endpoint->name = world().next_endpoint++;
+  world().endpoints[endpoint->name] = endpoint;
+  return 0;
+}
+
+fi::FidOps endpoint_fid_ops{sizeof(fi::FidOps), close_endpoint, bind, control};
+
+int getname(fi::Fid* fid, void* address, std::size_t* bytes) {
+  const auto* const endpoint = reinterpret_cast<const Endpoint*>(fid);
+  if (*bytes < kAddressBytes) {
+    *bytes = kAddressBytes;
+    return -ENOSPC;
+  }
+  *bytes = kAddressBytes;
+  std::memset(address, 0x5a, kAddressBytes);
+  std::memcpy(static_cast<std::byte*>(address) + kAddressBytes - sizeof(endpoint->name), &endpoint->name,
+              sizeof(endpoint->name));
+  return 0;
+}
+
+int insert(fi::Av* av, const void* addresses, std::size_t count, std::uint64_t* places,
+           std::uint64_t /*flags*/, void* /*context*/) {
+  const std::lock_guard lock(world().mutex);
+  auto& table = *reinterpret_cast<Addresses*>(av);
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint64_t name = 0;
+    std::memcpy(&name, static_cast<const std::byte*>(addresses) + (i + 1) * kAddressBytes - sizeof(name),
+                sizeof(name));
+    places[i] = table.known.size();
+    table.known.push_back(name);
+  }
+  return static_cast<int>(count);
+}
+
+ssize_t post_receive(fi::Ep* ep, void* memory, std::size_t bytes, void* descriptor, std::uint64_t /*from*/,
+                     void* context) {
+  const std::lock_guard lock(world().mutex);
+  auto& endpoint = *reinterpret_cast<Endpoint*>(ep);
+  if (endpoint.receives.size() >= kDepth || world().random.one_in(10)) {
+    return -EAGAIN;
+  }
+  check(memory, bytes, descriptor);
+  endpoint.receives.push_back({static_cast<std::byte*>(memory), bytes, context});
+  return 0;
+}
+
+ssize_t send_message(fi::Ep* ep, const fi::Message* message, std::uint64_t /*flags*/) {
+  const std::lock_guard lock(world().mutex);
+  auto& endpoint = *reinterpret_cast<Endpoint*>(ep);
+  if (endpoint.sends.size() >= kDepth || world().random.one_in(5)) {
+    return -EAGAIN;
+  }
+  if (message->count > kMostParts) {
+    broken("a message of more than two vectors");
+  }
+  if (message->to >= endpoint.addresses->known.size()) {
+    broken("a message to an address that is not in the table");
+  }
+  Send send;
+  for (std::size_t i = 0; i < message->count; ++i) {
+    const iovec& part = message->parts[i];
+    check(part.iov_base, part.iov_len, message->descriptors[i]);
+    send.parts.emplace_back(static_cast<const std::byte*>(part.iov_base), part.iov_len);
+    send.bytes += part.iov_len;
+  }
+  send.to = endpoint.addresses->known[message->to];
+  send.context = message->context;
+  endpoint.sends.push_back(std::move(send));
+  return 0;
+}
+
+ssize_t read_queue(fi::Cq* cq, void* entries, std::size_t count) {
+  const std::lock_guard lock(world().mutex);
+  auto& queue = *reinterpret_cast<Queue*>(cq);
+  if (queue.endpoint != nullptr) {
+    progress(*queue.endpoint);
+  }
+  if (!queue.failed.empty()) {
+    return -fi::kErrorAvailable;
+  }
+  std::size_t given = 0;
+  while (given < count && !queue.done.empty() && !world().random.one_in(4)) {
+    std::swap(queue.done[world().random.below(queue.done.size())], queue.done.back());
+    const Done one = queue.done.back();
+    queue.done.pop_back();
+    static_cast<fi::CqEntry*>(entries)[given++] = {one.context, one.flags, one.length};
+  }
+  return given == 0 ? -EAGAIN : static_cast<ssize_t>(given);
+}
+
+ssize_t read_failure(fi::Cq* cq, fi::CqError* error, std::uint64_t /*flags*/) {
+  const std::lock_guard lock(world().mutex);
+  auto& queue = *reinterpret_cast<Queue*>(cq);
+  if (queue.failed.empty()) {
+    return -EAGAIN;
+  }
+  const Done one = queue.failed.back();
+  queue.failed.pop_back();
+  error->context = one.context;
+  error->flags = one.flags;
+  error->length = one.length;
+  error->error = one.error;
+  return 1;
+}
+
+fi::AvOps addresses_ops{sizeof(fi::AvOps), insert};
+fi::CqOps queue_ops{sizeof(fi::CqOps), read_queue, nullptr, read_failure};
+fi::CmOps cm_ops{sizeof(fi::CmOps), nullptr, getname};
+fi::MsgOps message_ops{sizeof(fi::MsgOps), post_receive, nullptr, nullptr, nullptr, nullptr, send_message};
+
+int open_addresses(fi::Domain* /*domain*/, fi::AvAttr* /*attr*/, fi::Av** av, void* /*context*/) {
+  auto* const made = new Addresses;
+  made->av = {{0, nullptr, &addresses_fid_ops}, &addresses_ops};
+  *av = &made->av;
+  return 0;
+}
+
+int open_queue(fi::Domain* /*domain*/, fi::CqAttr* attr, fi::Cq** cq, void* /*context*/) {
+  if (attr->wait_obj != fi::kWaitNone || attr->format != fi::kCqFormatMsg) {
+    return -ENOSYS;
+  }
+  auto* const made = new Queue;
+  made->cq = {{0, nullptr, &queue_fid_ops}, &queue_ops};
+  *cq = &made->cq;
+  return 0;
+}
+
+int open_endpoint(fi::Domain* /*domain*/, fi::Info* /*info*/, fi::Ep** ep, void* /*context*/) {
+  auto* const made = new Endpoint;
+  made->ep = {{0, nullptr, &endpoint_fid_ops}, nullptr, &cm_ops, &message_ops};
+  *ep = &made->ep;
+  return 0;
+}
+
+int register_memory(fi::Fid* /*domain*/, const void* memory, std::size_t bytes, std::uint64_t access,
+                    std::uint64_t /*offset*/, std::uint64_t /*requested_key*/, std::uint64_t /*flags*/,
+                    fi::Mr** mr, void* /*context*/) {
+  const std::lock_guard lock(world().mutex);
+  if ((access & ~(fi::kSend | fi::kRecv)) != 0) {
+    return -EINVAL;
+  }
+  auto* const made = new Region;
+  made->mr = {{0, nullptr, &region_fid_ops}, made, 0x57121c7ULL + world().regions.size()};
+  made->begin = static_cast<const std::byte*>(memory);
+  made->bytes = bytes;
+  world().regions.insert(made);
+  *mr = &made->mr;
+  return 0;
+}
+
+fi::DomainOps domain_ops{sizeof(fi::DomainOps), open_addresses, open_queue, open_endpoint};
+fi::MrOps memory_ops{sizeof(fi::MrOps), register_memory};
+
+int open_domain(fi::Fabric* /*fabric*/, fi::Info* /*info*/, fi::Domain** domain, void* /*context*/) {
+  *domain = new fi::Domain{{0, nullptr, &domain_fid_ops}, &domain_ops, &memory_ops};
+  return 0;
+}
+
+fi::FabricOps fabric_ops{sizeof(fi::FabricOps), open_domain, nullptr, nullptr, nullptr, nullptr};
+
+fi::Info* allocate_info() {
+  auto* const info = new fi::Info{};
+  info->tx_attr = new fi::TxAttr{};
+  info->rx_attr = new fi::RxAttr{};
+  info->ep_attr = new fi::EpAttr{};
+  info->domain_attr = new fi::DomainAttr{};
+  info->fabric_attr = new fi::FabricAttr{};
+  return info;
+}
+
+}  // namespace
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+// STRICT_VERSION, as 1.13, or 1.17.
+EXPORTED std::uint32_t fi_version() {
+  const char* const minor =
+      std::getenv("STRICT_VERSION") == nullptr ? nullptr : std::strchr(std::getenv("STRICT_VERSION"), '.');
+  return fi::version(1, minor == nullptr ? 17 : static_cast<std::uint32_t>(std::atoi(minor + 1)));  // NOLINT
+}
+
+EXPORTED const char* fi_strerror(int error) { return std::strerror(error < 256 ? error : EIO); }
+
+EXPORTED void fi_freeinfo(fi::Info* info) {
+  while (info != nullptr) {
+    fi::Info* const next = info->next;
+    std::free(info->fabric_attr->prov_name);  // NOLINT
+    std::free(info->domain_attr->name);       // NOLINT
+    delete info->tx_attr;
+    delete info->rx_attr;
+    delete info->ep_attr;
+    delete info->domain_attr;
+    delete info->fabric_attr;
+    delete info;
+    info = next;
+  }
+}
+
+EXPORTED fi::Info* fi_dupinfo(const fi::Info* info) {
+  fi::Info* const made = allocate_info();
+  if (info != nullptr) {
+    made->caps = info->caps;
+    made->mode = info->mode;
+    *made->tx_attr = *info->tx_attr;
+    *made->rx_attr = *info->rx_attr;
+    *made->ep_attr = *info->ep_attr;
+    *made->domain_attr = *info->domain_attr;
+    made->domain_attr->name = ::strdup(info->domain_attr->name);
+    *made->fabric_attr = *info->fabric_attr;
+    made->fabric_attr->prov_name = ::strdup(info->fabric_attr->prov_name);
+  }
+  return made;
+}
+
+EXPORTED int fi_getinfo(std::uint32_t /*version*/, const char* node, const char* /*service*/,
+                        std::uint64_t /*flags*/, const fi::Info* hints, fi::Info** info) {
+  constexpr int kDemands = fi::kMrLocal | fi::kMrVirtAddr | fi::kMrAllocated | fi::kMrProvKey;
+  if (node != nullptr || hints->domain_attr->mr_mode != kDemands || (hints->mode & fi::kContext2) == 0) {
+    return -ENODATA;  // its addresses are no IP addresses
+  }
+  fi::Info* const made = allocate_info();
+  made->caps = hints->caps;
+  made->mode = fi::kContext | fi::kContext2;
+  made->tx_attr->size = kDepth;
+  made->tx_attr->iov_limit = kMostParts;
+  made->rx_attr->size = kDepth;
+  made->rx_attr->iov_limit = kMostParts;
+  made->ep_attr->type = fi::kEpRdm;
+  made->ep_attr->max_msg_size = kMessageBytes;
+  made->domain_attr->mr_mode = kDemands;
+  made->domain_attr->name = ::strdup("strict0");
+  made->fabric_attr->prov_name = ::strdup("efa");  // so that SMDP_TRANSPORT=auto takes it
+  *info = made;
+  return 0;
+}
+
+EXPORTED int fi_fabric(fi::FabricAttr* /*attr*/, fi::Fabric** fabric, void* /*context*/) {
+  *fabric = new fi::Fabric{{0, nullptr, &plain_ops}, &fabric_ops};
+  return 0;
+}

@@ -1,0 +1,398 @@
+// The transport over a fabric, on the strict provider: results, the choice between TCP and a fabric, and
+// faults. `make test-fabric` runs the other tests of the engine over it too, and over libfabric's providers.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <thread>
+
+#include "cluster.h"
+#include "net/fabric/choice.h"
+
+namespace smdp::testing {
+namespace {
+
+using std::chrono::steady_clock;
+
+const std::map<std::string, std::string> kStrict = {{"SMDP_TRANSPORT", "ofi"},
+                                                    {"SMDP_LIBFABRIC", SMDP_STRICT_PROVIDER}};
+
+std::map<std::string, std::string> strict_with(std::map<std::string, std::string> more) {
+  more.insert(kStrict.begin(), kStrict.end());
+  return more;
+}
+
+std::vector<int> everybody(const Cluster& cluster) {
+  std::vector<int> all(static_cast<std::size_t>(cluster.size()));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+Job float_job(Collective collective, std::uint64_t count, std::uint32_t seed) {
+  Job job;
+  job.what = {collective, DType::kFloat32, ReduceOp::kSum, 0, count};
+  job.input = random_buffer(DType::kFloat32, count, seed);
+  return job;
+}
+
+// One all_reduce on all ranks, compared with the reference.
+void check_all_reduce(Cluster& cluster, std::uint64_t group, std::uint64_t count, std::uint32_t seed) {
+  const std::vector<int> members = everybody(cluster);
+  std::vector<Job> jobs;
+  std::vector<Buffer> inputs;
+  for (const int rank : members) {
+    jobs.push_back(float_job(Collective::kAllReduce, count, seed + static_cast<std::uint32_t>(rank)));
+    inputs.push_back(jobs.back().input);
+  }
+  for (const int rank : members) {
+    start(cluster, rank, group, members, jobs[static_cast<std::size_t>(rank)]);
+  }
+  const Buffer expected =
+      reference_reduce(DType::kFloat32, ReduceOp::kSum, by_host(cluster, members, inputs));
+  for (Job& job : jobs) {
+    const Status status = finish(job);
+    ASSERT_TRUE(status.ok()) << status.message();
+    ASSERT_EQ(std::memcmp(job.output.data(), expected.data(), expected.size()), 0) << count;
+  }
+}
+
+double seconds_since(steady_clock::time_point begin) {
+  return std::chrono::duration<double>(steady_clock::now() - begin).count();
+}
+
+std::string all_of(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) {
+    text += line + "\n";
+  }
+  return text;
+}
+
+TEST(Fabric, ResultsAreThoseOfTheReferenceOnEveryLayout) {
+  for (const auto& hosts : std::vector<std::vector<int>>{{1, 1}, {2, 2}, {1, 1, 1, 1, 1}, {3, 1}}) {
+    for (const char* piece : {"4", "256"}) {
+      Cluster cluster({.hosts = hosts, .options = strict_with({{"SMDP_PIECE_KIB", piece}})});
+      ASSERT_TRUE(cluster.ok()) << cluster.opened()[0].message();
+      EXPECT_EQ(all_of(cluster.warnings()), "");
+      const std::uint64_t group = cluster.group(everybody(cluster), "all");
+      for (const std::uint64_t count : {1ULL, 1000ULL, 300001ULL}) {
+        check_all_reduce(cluster, group, count, static_cast<std::uint32_t>(count));
+      }
+    }
+  }
+}
+
+TEST(Fabric, AHalfTypeBetweenHostsIsSentFromMemoryThatNoOperationOwns) {
+  Cluster cluster({.hosts = {2, 2}, .options = strict_with({{"SMDP_WIRE_DTYPE", "bfloat16"}})});
+  ASSERT_TRUE(cluster.ok());
+  const std::vector<int> members = everybody(cluster);
+  const std::uint64_t group = cluster.group(members, "all");
+  std::vector<Job> jobs;
+  std::vector<Buffer> inputs;
+  for (const int rank : members) {
+    jobs.push_back(float_job(Collective::kAllReduce, 500000, 3 + static_cast<std::uint32_t>(rank)));
+    inputs.push_back(jobs.back().input);
+  }
+  for (const int rank : members) {
+    start(cluster, rank, group, members, jobs[static_cast<std::size_t>(rank)]);
+  }
+  const Buffer expected =
+      reference_reduce_narrowed(DType::kBFloat16, ReduceOp::kSum, by_host(cluster, members, inputs));
+  for (Job& job : jobs) {
+    ASSERT_TRUE(finish(job).ok());
+    ASSERT_EQ(std::memcmp(job.output.data(), expected.data(), expected.size()), 0);
+  }
+}
+
+double processor_seconds() {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  const auto of = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return of(used.ru_utime) + of(used.ru_stime);
+}
+
+// Also over the provider that the environment names.
+TEST(Fabric, AnIdleJobTakesNoProcessorTime) {
+  const bool is_chosen = process_environment()("SMDP_TRANSPORT").has_value();
+  Cluster cluster({.hosts = {1, 1}, .options = is_chosen ? std::map<std::string, std::string>() : kStrict});
+  ASSERT_TRUE(cluster.ok());
+  check_all_reduce(cluster, cluster.group({0, 1}, "g"), 300000, 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const double before = processor_seconds();
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  EXPECT_LT(processor_seconds() - before, 0.1);
+}
+
+// --- The choice ---
+
+TEST(FabricChoice, AutoTakesTheFabricThatEveryRankHas) {
+  std::mutex mutex;
+  std::vector<std::string> notices;
+  const auto adjust = [&](int, EngineConfig& config) {
+    config.log = [&](LogLevel level, const std::string& text) {
+      const std::lock_guard lock(mutex);
+      if (level == LogLevel::kNotice) {
+        notices.push_back(text);
+      }
+    };
+  };
+  Cluster cluster({.hosts = {1, 1},
+                   .options = {{"SMDP_TRANSPORT", "auto"}, {"SMDP_LIBFABRIC", SMDP_STRICT_PROVIDER}},
+                   .adjust = adjust});
+  ASSERT_TRUE(cluster.ok()) << cluster.opened()[0].message();
+  EXPECT_NE(all_of(notices).find("exchange over the fabric efa (device strict0"), std::string::npos)
+      << all_of(notices);
+  check_all_reduce(cluster, cluster.group({0, 1}, "g"), 200000, 1);
+}
+
+TEST(FabricChoice, AutoUsesTcpAndNamesTheHostThatHasNoDevice) {
+  const auto adjust = [](int rank, EngineConfig& config) {
+    config.options.transport = "auto";
+    config.options.libfabric = rank == 1 ? "" : SMDP_STRICT_PROVIDER;
+  };
+  Cluster cluster({.hosts = {1, 1, 1}, .adjust = adjust});
+  ASSERT_TRUE(cluster.ok()) << cluster.opened()[0].message();
+  EXPECT_EQ(
+      all_of(cluster.warnings()),
+      "no EFA device on rank 1 (host host-1): all hosts of the job exchange over TCP (SMDP_TRANSPORT=tcp "
+      "asks for no fabric)\n");
+  check_all_reduce(cluster, cluster.group({0, 1, 2}, "g"), 200000, 1);
+}
+
+TEST(FabricChoice, AutoUsesTcpAndNamesTheHostWhoseLibraryDoesNotOpen) {
+  const auto adjust = [](int rank, EngineConfig& config) {
+    config.options.transport = "auto";
+    config.options.libfabric = rank == 2 ? "/no/such/libfabric.so" : SMDP_STRICT_PROVIDER;
+  };
+  Cluster cluster({.hosts = {1, 1, 1}, .adjust = adjust});
+  ASSERT_TRUE(cluster.ok()) << cluster.opened()[0].message();
+  const std::string warnings = all_of(cluster.warnings());
+  EXPECT_EQ(warnings.find("rank 2 (host host-2): libfabric cannot be opened: /no/such/libfabric.so"), 0U)
+      << warnings;
+  check_all_reduce(cluster, cluster.group({0, 1, 2}, "g"), 200000, 1);
+}
+
+TEST(FabricChoice, OfiEndsTheJobOnEveryRankWithTheReason) {
+  const auto adjust = [](int rank, EngineConfig& config) {
+    config.options.transport = "ofi";
+    config.options.libfabric = rank == 1 ? "/no/such/libfabric.so" : SMDP_STRICT_PROVIDER;
+  };
+  const Cluster cluster({.hosts = {1, 1}, .adjust = adjust});
+  for (const Status& status : cluster.opened()) {
+    EXPECT_EQ(status.code(), Code::kUnsupported);
+    EXPECT_EQ(status.message().find("SMDP_TRANSPORT=ofi: rank 1 (host host-1): libfabric cannot be opened"),
+              0U)
+        << status.message();
+  }
+}
+
+TEST(FabricChoice, ALibraryThatIsTooOldOrNoLibfabricIsRefused) {
+  ::setenv("STRICT_VERSION", "1.13", 1);
+  const auto old = FabricLibrary::open(SMDP_STRICT_PROVIDER);
+  ::unsetenv("STRICT_VERSION");
+  EXPECT_EQ(old.status().code(), Code::kUnsupported);
+  EXPECT_EQ(old.status().message(),
+            "libfabric 1.13 is too old: the engine needs 1.14 or newer (or SMDP_TRANSPORT=tcp)");
+  const auto other = FabricLibrary::open("libm.so.6");
+  EXPECT_EQ(other.status().message(), "libm.so.6 is no libfabric: it lacks a function");
+}
+
+TEST(FabricChoice, ADeviceIsOfferedByItsDriver) {
+  const std::filesystem::path root = std::filesystem::temp_directory_path() / "smdp-rdma-devices";
+  std::filesystem::remove_all(root);
+  const Options options;
+  EXPECT_EQ(fabric_offer(options, root), "");
+  for (const auto& [device, driver] : {std::pair("mlx5_0", "mlx5_core"), std::pair("rdmap0s6", "efa")}) {
+    EXPECT_EQ(fabric_offer(options, root), "");
+    std::filesystem::create_directories(root / device / "device");
+    std::filesystem::create_directory_symlink(std::string("/drivers/") + driver,
+                                              root / device / "device/driver");
+  }
+  EXPECT_EQ(fabric_offer(options, root), "efa");
+  std::filesystem::remove_all(root);
+}
+
+TEST(FabricChoice, OneHostNeedsNoFabric) {
+  const auto adjust = [](int, EngineConfig& config) {
+    config.options.transport = "ofi";
+    config.options.libfabric = "/no/such/libfabric.so";
+  };
+  const Cluster cluster({.hosts = {2}, .adjust = adjust});
+  EXPECT_TRUE(cluster.ok()) << cluster.opened()[0].message();
+}
+
+// --- Faults ---
+
+TEST(FabricFaults, ARankThatDiesDuringACallIsReportedWithinASecond) {
+  Cluster cluster({.hosts = {1, 1, 1}, .options = kStrict});
+  ASSERT_TRUE(cluster.ok());
+  const std::vector<int> members = {0, 1, 2};
+  const std::uint64_t group = cluster.group(members, "g");
+  std::vector<Job> jobs;
+  for (int rank = 0; rank < 2; ++rank) {
+    jobs.push_back(float_job(Collective::kAllReduce, 4 << 20, 1));
+  }
+  for (int rank = 0; rank < 2; ++rank) {
+    start(cluster, rank, group, members, jobs[static_cast<std::size_t>(rank)]);
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const auto begin = steady_clock::now();
+  cluster.engine(2).abandon();
+  for (Job& job : jobs) {
+    const Status status = finish(job, 10);
+    EXPECT_EQ(status.code(), Code::kPeerLost);
+    EXPECT_NE(status.message().find("rank 2 (host host-2) was lost: the connection was closed"),
+              std::string::npos)
+        << status.message();
+  }
+  EXPECT_LT(seconds_since(begin), 1);
+}
+
+// The frames of the failed call may still be read, while the memory of the caller is gone.
+TEST(FabricFaults, AFailedCallNeitherUsesTheCallersMemoryNorHarmsOtherGroups) {
+  Cluster cluster({.hosts = {2, 2}, .options = kStrict});
+  ASSERT_TRUE(cluster.ok());
+  const std::vector<int> members = everybody(cluster);
+  const std::uint64_t other = cluster.group(members, "other");
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t group = cluster.group(members, "fails " + std::to_string(round));
+    {
+      std::vector<Job> jobs;
+      for (std::size_t rank = 0; rank < members.size(); ++rank) {
+        jobs.push_back(float_job(Collective::kAllReduce, 2 << 20, 1));
+      }
+      for (const int rank : members) {
+        start(cluster, rank, group, members, jobs[static_cast<std::size_t>(rank)]);
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(round));
+      cluster.engine(round % 4).fail_group(group, {Code::kTimeout, "the test ends it"});
+      for (Job& job : jobs) {
+        (void)finish(job, 10);
+      }
+    }
+    check_all_reduce(cluster, other, 300000, static_cast<std::uint32_t>(round));
+  }
+  cluster.close();
+}
+
+TEST(FabricFaults, ARankMayCloseAsSoonAsItsCallIsComplete) {
+  for (int round = 0; round < 5; ++round) {
+    Cluster cluster({.hosts = {1, 1, 1}, .options = kStrict});
+    ASSERT_TRUE(cluster.ok());
+    const std::vector<int> members = {0, 1, 2};
+    const std::uint64_t group = cluster.group(members, "g");
+    std::vector<Job> jobs;
+    for (int rank = 0; rank < 3; ++rank) {
+      jobs.push_back(float_job(Collective::kAllReduce, 500000, 1));
+    }
+    for (int rank = 0; rank < 3; ++rank) {
+      start(cluster, rank, group, members, jobs[static_cast<std::size_t>(rank)]);
+    }
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 3; ++rank) {
+      threads.emplace_back([&, rank] {
+        const Status status = finish(jobs[static_cast<std::size_t>(rank)]);
+        EXPECT_TRUE(status.ok()) << status.message();
+        cluster.engine(rank).close();
+      });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+  }
+}
+
+// --- One port ---
+
+class Received final : public FabricPort::Events {
+ public:
+  explicit Received(FabricPort& port) : port_(port) {}
+  void received(std::uint32_t from, const std::optional<FrameHeader>& header, std::span<std::byte> payload,
+                std::size_t buffer) override {
+    froms.push_back(header ? static_cast<int>(from) : -1);
+    bytes += payload.size();
+    port_.give_back(buffer, -1);
+  }
+  void sent(std::size_t, const Status& why) override {
+    ++sends;
+    failures += why.ok() ? 0 : 1;
+  }
+  void reposted(int) override {}
+
+  std::vector<int> froms;
+  std::size_t bytes = 0;
+  int sends = 0;
+  int failures = 0;
+
+ private:
+  FabricPort& port_;
+};
+
+std::unique_ptr<FabricPort> open_port(std::uint64_t session, std::size_t payload_bytes) {
+  const auto library = FabricLibrary::open(SMDP_STRICT_PROVIDER);
+  const std::array<std::byte, 16> token{};
+  FabricPort::Wanted wanted;
+  wanted.payload_bytes = payload_bytes;
+  wanted.tag = fabric_tag(token, session);
+  auto port = FabricPort::open(*library, wanted);
+  EXPECT_TRUE(port.ok()) << port.status().message();
+  return std::move(*port);
+}
+
+// Sends one frame to `to` and polls both until it is sent and was received or dropped.
+void send_one(FabricPort& from, Received& sender, FabricPort& to, Received& receiver, std::size_t payload) {
+  const auto place = from.endpoint().insert(*to.endpoint().address());
+  const std::vector<std::byte> bytes(payload);
+  auto staged = from.stage(bytes);
+  ASSERT_TRUE(staged);
+  FrameHeader header;
+  header.type = FrameType::kPublish;
+  header.sender = 7;
+  header.payload = header.bytes = payload;
+  const int before = sender.sends;
+  while (!(*from.send(*place, header, {staged->bytes.get(), payload}, staged->descriptor)).has_value()) {
+  }
+  for (int i = 0; i < 1000 && (sender.sends == before || i < 100); ++i) {
+    ASSERT_TRUE(from.poll(sender).ok());
+    ASSERT_TRUE(to.poll(receiver).ok());
+  }
+  ASSERT_EQ(sender.sends, before + 1);
+}
+
+TEST(FabricPort, AMessageOfAnotherSessionOrOfTooManyBytesIsDropped) {
+  const auto ours = open_port(1, 4096);
+  const auto same = open_port(1, 4096);
+  const auto longer = open_port(1, 8192);
+  const auto strange = open_port(2, 4096);
+  Received at_ours(*ours);
+  Received at_same(*same);
+  Received at_longer(*longer);
+  Received at_strange(*strange);
+  send_one(*strange, at_strange, *ours, at_ours, 1000);
+  EXPECT_TRUE(at_ours.froms.empty());
+  send_one(*longer, at_longer, *ours, at_ours, 8192);
+  EXPECT_TRUE(at_ours.froms.empty());
+  send_one(*same, at_same, *ours, at_ours, 1000);
+  EXPECT_EQ(at_ours.froms, std::vector{7});
+  EXPECT_EQ(at_ours.bytes, 1000U);
+}
+
+TEST(FabricPort, ABufferThatWasLentOutlivesThePort) {
+  auto port = open_port(1, 4096);
+  std::vector<std::shared_ptr<const void>> lent;
+  while (auto owner = port->lend(lent.size())) {
+    lent.push_back(std::move(owner));
+  }
+  EXPECT_FALSE(lent.empty());
+  port.reset();
+  lent.clear();
+}
+
+}  // namespace
+}  // namespace smdp::testing

@@ -1,0 +1,302 @@
+// The transport over a fabric alone: its TCP connections are recorded calls, and its peer is a port of the
+// strict provider that sends what the test wants.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "net/fabric/choice.h"
+
+namespace smdp {
+namespace {
+
+constexpr int kSelf = 0;
+constexpr int kPeer = 1;
+constexpr std::size_t kPayload = 64U << 10U;
+constexpr std::uint64_t kGroup = 77;
+
+// What is posted to the TCP connections.
+class Recorded final : public Transport {
+ public:
+  void start(Events& events) override { events_ = &events; }
+  void post(int, Message message) override { posted.push_back(message.header); }
+  void cancel(std::uint64_t, std::uint64_t) override {}
+  void finish() override { finished = true; }
+  [[nodiscard]] Events& events() const { return *events_; }
+
+  std::vector<FrameHeader> posted;
+  bool finished = false;
+
+ private:
+  Events* events_ = nullptr;
+};
+
+// What the engine hears.
+class Heard final : public Transport::Events {
+ public:
+  std::optional<Landing> place(int, const FrameHeader& header) override {
+    return header.type == FrameType::kSend ? std::nullopt : std::optional(Landing::fresh(header.payload));
+  }
+  void arrived(int, const FrameHeader& header, Landing landing) override {
+    frames.push_back(header);
+    landings.push_back(std::move(landing));
+  }
+  void lost(int, bool orderly, Status why) override { losses.emplace_back(orderly, why.message()); }
+  void released(std::uint64_t group) override { released_groups.push_back(group); }
+
+  std::vector<FrameHeader> frames;
+  std::vector<Landing> landings;
+  std::vector<std::pair<bool, std::string>> losses;
+  std::vector<std::uint64_t> released_groups;
+};
+
+class FakePeer final : public FabricPort::Events {
+ public:
+  void received(std::uint32_t, const std::optional<FrameHeader>& header, std::span<std::byte>,
+                std::size_t buffer) override {
+    port->give_back(buffer, -1);
+    frames.push_back(header.value_or(FrameHeader{}));
+  }
+  void sent(std::size_t, const Status& why) override {
+    ++sends;
+    EXPECT_TRUE(why.ok()) << why.message();
+  }
+  void reposted(int) override {}
+
+  std::unique_ptr<FabricPort> port;
+  std::vector<FrameHeader> frames;
+  std::size_t sends = 0;
+};
+
+std::unique_ptr<FabricPort> open_port() {
+  const auto library = FabricLibrary::open(SMDP_STRICT_PROVIDER);
+  FabricPort::Wanted wanted;
+  wanted.payload_bytes = kPayload;
+  auto port = FabricPort::open(*library, wanted);
+  EXPECT_TRUE(port.ok()) << port.status().message();
+  return std::move(*port);
+}
+
+class OverFabric : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    peer_.port = open_port();
+    FabricConnections connections;
+    connections.port = open_port();
+    const auto place = connections.port->endpoint().insert(*peer_.port->endpoint().address());
+    self_ = *peer_.port->endpoint().insert(*connections.port->endpoint().address());
+    connections.peers[kPeer] = *place;
+    auto stream = std::make_unique<Recorded>();
+    stream_ = stream.get();
+    transport_ = std::make_unique<OfiTransport>(loop_, kSelf, 0.2, std::move(stream), std::move(connections),
+                                                [](LogLevel, const std::string&) {});
+    transport_->start(heard_);
+  }
+
+  // Progress on both sides for so many calls.
+  void poll(int times = 300) {
+    for (int i = 0; i < times; ++i) {
+      transport_->poll();
+      ASSERT_TRUE(peer_.port->poll(peer_).ok());
+    }
+  }
+  void poll_for(double limit_s) {
+    const TimePoint by = after(limit_s);
+    while (Clock::now() < by) {
+      poll(1);
+      transport_->tick();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  static FrameHeader bulk(FrameType type, int sender, std::uint64_t bytes) {
+    FrameHeader header;
+    header.type = type;
+    header.call = {Collective::kAllReduce, DType::kFloat32, ReduceOp::kSum, 0, 1U << 20U};
+    header.group = kGroup;
+    header.sender = static_cast<std::uint32_t>(sender);
+    header.bytes = header.payload = bytes;
+    return header;
+  }
+  void peer_sends(const FrameHeader& header, std::size_t bytes) {
+    const std::vector<std::byte> memory(bytes);
+    const auto staged = peer_.port->stage(memory);
+    ASSERT_TRUE(staged);
+    while (
+        !(*peer_.port->send(self_, header, {staged->bytes.get(), bytes}, staged->descriptor)).has_value()) {
+    }
+    poll();
+  }
+  void from_stream(FrameType type, std::uint64_t offset) {
+    FrameHeader header;
+    header.type = type;
+    header.sender = kPeer;
+    header.offset = offset;
+    auto landing = stream_->events().place(kPeer, header);
+    ASSERT_TRUE(landing);
+    stream_->events().arrived(kPeer, header, std::move(*landing));
+  }
+  void post(std::span<const std::byte> payload, std::uint64_t operation = 1) {
+    FrameHeader header = bulk(FrameType::kHostSum, kSelf, payload.size());
+    header.operation = operation;
+    transport_->post(kPeer, {header, payload, nullptr, [this] { ++completed_; }});
+  }
+
+  Loop loop_;
+  Recorded* stream_ = nullptr;
+  Heard heard_;
+  FakePeer peer_;
+  std::uint64_t self_ = 0;
+  int completed_ = 0;
+  std::unique_ptr<OfiTransport> transport_;
+};
+
+TEST_F(OverFabric, AFrameGoesByTheFabricIfItIsBulkAndFitsABuffer) {
+  const std::vector<std::byte> memory(2 * kPayload);
+  post(memory);
+  EXPECT_EQ(stream_->posted.size(), 1U);
+  post(std::span(memory).first(kPayload));
+  EXPECT_EQ(stream_->posted.size(), 1U);
+  poll();
+  ASSERT_EQ(peer_.frames.size(), 1U);
+  EXPECT_EQ(peer_.frames[0].payload, kPayload);
+  EXPECT_EQ(completed_, 1);
+}
+
+TEST_F(OverFabric, ASenderStopsWithoutCredit) {
+  const std::vector<std::byte> memory(kPayload);
+  for (int i = 0; i < 40; ++i) {
+    post(memory);
+  }
+  poll(2000);
+  EXPECT_EQ(peer_.frames.size(), 16U);
+  from_stream(FrameType::kFabricCredit, 10);
+  poll(2000);
+  EXPECT_EQ(peer_.frames.size(), 26U);
+  EXPECT_EQ(completed_, 26);
+}
+
+TEST_F(OverFabric, AReceiverReportsWhatItHasTaken) {
+  for (int i = 0; i < 20; ++i) {
+    peer_sends(bulk(FrameType::kPublish, kPeer, 1000), 1000);
+  }
+  EXPECT_EQ(heard_.frames.size(), 20U);
+  ASSERT_EQ(stream_->posted.size(), 2U);
+  EXPECT_EQ(stream_->posted[0].type, FrameType::kFabricCredit);
+  EXPECT_EQ(stream_->posted[0].offset, 8U);
+  EXPECT_EQ(stream_->posted[1].offset, 16U);
+}
+
+TEST_F(OverFabric, AFrameThatBreaksTheProtocolEndsItsSender) {
+  FrameHeader unknown = bulk(FrameType::kPublish, kPeer, 1000);
+  unknown.type = static_cast<FrameType>(200);
+  peer_sends(unknown, 1000);
+  poll_for(0.2);
+  ASSERT_EQ(heard_.losses.size(), 1U);
+  EXPECT_EQ(heard_.losses[0], std::pair(false, std::string("a frame broke the protocol")));
+  peer_sends(bulk(FrameType::kPublish, kPeer, 1000), 1000);
+  EXPECT_TRUE(heard_.frames.empty());  // nothing is heard of it any more
+}
+
+TEST_F(OverFabric, AFrameThatTheEngineDoesNotTakeEndsItsSender) {
+  peer_sends(bulk(FrameType::kSend, kPeer, 1000), 1000);
+  poll_for(0.2);
+  ASSERT_EQ(heard_.losses.size(), 1U);
+}
+
+TEST_F(OverFabric, ACreditForFramesThatWereNotSentEndsThePeer) {
+  from_stream(FrameType::kFabricCredit, 1);
+  poll_for(0.2);
+  ASSERT_EQ(heard_.losses.size(), 1U);
+  EXPECT_EQ(heard_.losses[0].second, "a frame broke the protocol");
+}
+
+TEST_F(OverFabric, AGoodbyeWaitsForTheLastFrames) {
+  from_stream(FrameType::kFabricEnd, 1);
+  stream_->events().lost(kPeer, true, {Code::kPeerLost, "closed"});
+  poll();
+  EXPECT_TRUE(heard_.losses.empty());
+  peer_sends(bulk(FrameType::kPublish, kPeer, 1000), 1000);
+  EXPECT_EQ(heard_.frames.size(), 1U);
+  ASSERT_EQ(heard_.losses.size(), 1U);
+  EXPECT_TRUE(heard_.losses[0].first);
+}
+
+TEST_F(OverFabric, AGoodbyeWhoseFramesAreMissingIsALoss) {
+  from_stream(FrameType::kFabricEnd, 1);
+  stream_->events().lost(kPeer, true, {Code::kPeerLost, "closed"});
+  poll_for(0.4);
+  ASSERT_EQ(heard_.losses.size(), 1U);
+  EXPECT_EQ(heard_.losses[0],
+            std::pair(false, std::string("its last frames did not arrive over the fabric")));
+}
+
+TEST_F(OverFabric, AFrameThatIsNotDeliveredEndsThePeer) {
+  peer_.port.reset();
+  const std::vector<std::byte> memory(kPayload);
+  post(memory);
+  const TimePoint by = after(5);
+  while (heard_.losses.empty() && Clock::now() < by) {
+    transport_->poll();
+  }
+  ASSERT_EQ(heard_.losses.size(), 1U);
+  EXPECT_EQ(heard_.losses[0].second, "the fabric could not deliver a frame: No route to host");
+  EXPECT_EQ(completed_, 0);
+}
+
+TEST_F(OverFabric, TheEndCountsTheFramesThatWereSentOverTheFabric) {
+  const std::vector<std::byte> memory(kPayload);
+  post(memory);
+  post(memory);
+  transport_->finish();
+  ASSERT_EQ(stream_->posted.size(), 1U);
+  EXPECT_EQ(stream_->posted[0].type, FrameType::kFabricEnd);
+  EXPECT_EQ(stream_->posted[0].offset, 2U);
+  EXPECT_TRUE(stream_->finished);
+  poll();
+  EXPECT_EQ(peer_.frames.size(), 2U);
+}
+
+TEST_F(OverFabric, CancelledFramesAreReadFromRegisteredMemoryOnlyUntilTheyAreSent) {
+  std::vector<std::byte> arena(kPayload);
+  transport_->register_memory(arena);
+  while (completed_ == 0 && !transport_->reads(kGroup)) {  // the provider may refuse a send at first
+    post(arena);
+    transport_->cancel(kGroup, 1);
+  }
+  EXPECT_TRUE(heard_.released_groups.empty());
+  poll();
+  EXPECT_FALSE(transport_->reads(kGroup));
+  EXPECT_EQ(heard_.released_groups, std::vector{kGroup});
+  EXPECT_EQ(completed_, 0);
+}
+
+TEST_F(OverFabric, CancelledFramesThatWaitAreDropped) {
+  const std::vector<std::byte> memory(kPayload);
+  for (int i = 0; i < 20; ++i) {
+    post(memory, 2);
+  }
+  poll(2000);
+  EXPECT_EQ(peer_.frames.size(), 16U);
+  transport_->cancel(kGroup, 2);
+  from_stream(FrameType::kFabricCredit, 16);
+  poll();
+  EXPECT_EQ(peer_.frames.size(), 16U);
+}
+
+TEST_F(OverFabric, RandomHeadersAreFramesOrEndTheirSender) {
+  std::mt19937 random(7);  // NOLINT(cert-msc51-cpp): the same frames in every run
+  for (int i = 0; i < 300; ++i) {
+    FrameHeader header =
+        bulk(static_cast<FrameType>(random() % 24), static_cast<int>(random() % 3), random() % 2000);
+    header.call.collective = static_cast<Collective>(random() % 12);
+    header.call.dtype = static_cast<DType>(random() % 14);
+    header.operation = random();
+    peer_sends(header, random() % 4 == 0 ? random() % 2000 : header.payload);
+  }
+  poll_for(0.2);
+  EXPECT_LE(heard_.losses.size(), 1U);
+}
+
+}  // namespace
+}  // namespace smdp
