@@ -29,7 +29,7 @@ constexpr double kLongestHeartbeat = 3600;
 // clang-format off
 const std::array kRows = {
     Row{{"SMDP_INTERFACE", "text", "", "", "name or address of the network interface to use; empty: the one that reaches rank 0"}, &Options::interface, 0, 0},
-    Row{{"SMDP_TRANSPORT", "text", "", "auto", "how the hosts exchange bulk data; tcp; ofi: over any fabric of libfabric, or the job ends; auto: over EFA where every rank has it, otherwise over TCP"}, &Options::transport, 0, 0},
+    Row{{"SMDP_TRANSPORT", "text", "", "tcp", "how the hosts exchange bulk data; tcp; ofi: over any fabric of libfabric, or the job ends; auto: over EFA where every rank has it, otherwise over TCP"}, &Options::transport, 0, 0},
     Row{{"SMDP_LIBFABRIC", "text", "", "", "path of libfabric, 1.14 or newer; empty: libfabric.so.1 of the system, or of AWS's EFA installer"}, &Options::libfabric, 0, 0},
     Row{{"SMDP_PORT_RANGE", "text", "", "0", "ports to listen on, as first-last; 0: any free port"}, &Options::port_range, 0, 0},
     Row{{"SMDP_IPV6", "switch", "", "0", "advertise IPv6 addresses beside IPv4"}, &Options::ipv6, 0, 0},

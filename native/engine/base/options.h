@@ -15,7 +15,7 @@
 namespace smdp {
 
 struct Options {
-  std::string transport = "auto";
+  std::string transport = "tcp";
   std::string libfabric;
   std::string interface;
   std::string port_range = "0";
