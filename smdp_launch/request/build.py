@@ -45,7 +45,7 @@ def training_request(spec: JobSpec, source: SourceTree, job: str) -> Request:
         "OutputDataConfig": _output(spec),
         "ResourceConfig": _resources(spec),
         "StoppingCondition": _stopping(spec),
-        "HyperParameters": encode(script_hyperparameters(spec)) | _launch_hyperparameters(spec, job),
+        "HyperParameters": encode(script_hyperparameters(spec)) | launch_hyperparameters(spec, job),
     }
     inputs = channels(spec, job)
     if inputs:
@@ -269,7 +269,7 @@ def distribution(spec: JobSpec) -> dict[str, JsonValue]:
     }
 
 
-def _launch_hyperparameters(spec: JobSpec, job: str) -> dict[str, str]:
+def launch_hyperparameters(spec: JobSpec, job: str) -> dict[str, str]:
     """Hyperparameters for the containers' toolkits, with AWS's names, so that the images of both engines read them."""
     archive = source_location(spec.output.s3, job)
     local = f"/opt/ml/input/data/{CODE_CHANNEL}/{archive.key.rpartition('/')[2]}"
