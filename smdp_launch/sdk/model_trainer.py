@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from smdp_launch.errors import EnvironmentProblem
 from smdp_launch.jobfile.model.spec import JobSpec
@@ -14,16 +14,14 @@ from smdp_launch.planning.plan import Plan
 from smdp_launch.request.batch import script_hyperparameters
 from smdp_launch.request.build import Request, training_request
 from smdp_launch.sdk.installed import sdk, without_notices
+from smdp_launch.sdk.planned_trainer import make_trainer
 from smdp_launch.sdk.shapes import shape
-
-if TYPE_CHECKING:
-    from smdp_launch.sdk.planned_trainer import PlannedTrainer
 
 #: The SDK asks IAM about the role when a trainer is made. `preflight` checks the account.
 _VALIDATE_ROLE = "SAGEMAKER_VALIDATE_ROLE"
 
 
-def build_model_trainer(job: JobLike | Plan, *, session: Any = None, quiet: bool = True) -> PlannedTrainer:
+def build_model_trainer(job: JobLike | Plan, *, session: Any = None, quiet: bool = True) -> Any:
     """A ``ModelTrainer`` whose ``train()`` submits the request of ``job``'s plan.
 
     The first ``train`` runs under the plan's name; each later one is a new job with its own name. Changed attributes of
@@ -51,17 +49,14 @@ def build_model_trainer(job: JobLike | Plan, *, session: Any = None, quiet: bool
     plan = plan_of(job)
     sdk("sagemaker.train.model_trainer", quiet, "3")
     with without_notices(quiet), _without_role_check():
-        from smdp_launch.sdk.planned_trainer import PlannedTrainer
-
         session = session or _session(plan.spec, quiet)
         if session.boto_region_name != plan.spec.region:
             raise EnvironmentProblem(
                 f"the session's region is {session.boto_region_name} and the job's is {plan.spec.region}: give a"
                 " session of the job's region"
             )
-        trainer = PlannedTrainer(sagemaker_session=session, **_arguments(plan, quiet))
+        trainer = make_trainer(plan, quiet, {"sagemaker_session": session, **_arguments(plan, quiet)})
         _add_private_fields(trainer, plan, quiet)
-    trainer._plan, trainer._quiet = plan, quiet
     return trainer
 
 
@@ -109,7 +104,7 @@ def _arguments(plan: Plan, quiet: bool) -> dict[str, Any]:
     }
 
 
-def _add_private_fields(trainer: PlannedTrainer, plan: Plan, quiet: bool) -> None:
+def _add_private_fields(trainer: Any, plan: Plan, quiet: bool) -> None:
     """The fields that a trainer has no arguments for."""
     configs = sdk("sagemaker.core.training.configs", quiet, "3")
     spec = plan.spec
