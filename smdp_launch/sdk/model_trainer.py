@@ -123,8 +123,8 @@ def _add_private_fields(trainer: Any, plan: Plan, quiet: bool) -> None:
 
 def _without_later_fields(spec: JobSpec) -> JobSpec:
     """``spec`` without the fields that ``completed`` puts into the request: the SDK does not know all of them."""
-    compute = spec.compute.model_copy(update={"fallback_types": None, "max_pending": None})
-    return spec.model_copy(update={"overlay": {}, "compute": compute})
+    compute = spec.compute.model_copy(update={"fallback_types": None, "max_pending": None, "training_plan": None})
+    return spec.model_copy(update={"overlay": {}, "remote_debug": False, "compute": compute})
 
 
 def _networking(kind: Any, request: Request) -> Any:

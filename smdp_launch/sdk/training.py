@@ -134,10 +134,14 @@ def completed(request: Request, plan: Plan, source: SourceTree | None) -> Reques
     if spec.compute.fallback_types is not None:
         resources = dict(request["ResourceConfig"])
         types = [resources.pop("InstanceType"), *spec.compute.fallback_types]
-        preferences = instance_preferences(types, resources.pop("InstanceCount"))
+        preferences = instance_preferences(types, resources.pop("InstanceCount"), spec.compute.training_plan)
         request["ResourceConfig"] = resources | {"InstancePreferences": preferences}
         given: Request = request.get("HyperParameters", {})
         request["HyperParameters"] = {name: value for name, value in given.items() if name != INSTANCE_TYPE}
+    elif spec.compute.training_plan is not None:
+        request["ResourceConfig"] = request["ResourceConfig"] | {"TrainingPlanArn": spec.compute.training_plan}
+    if spec.remote_debug:
+        request["RemoteDebugConfig"] = {"EnableRemoteDebug": True}
     tags: list[Any] = request.pop("Tags", [])
     request = apply_overlay(request, spec.overlay)
     tags += request.get("Tags", [])
