@@ -41,14 +41,14 @@ class Pauses:
         first: between the first round of all regions and the second; each further pause is twice as long.
         longest: upper limit of a pause.
         poll: between two looks at a pending job.
-        patience: how long a job may be pending while another region is left to try.
+        longest_pending: how long a job may be pending while another region is left to try.
         stopping: how long the service may take to stop a pending job.
     """
 
     first: float = 60.0
     longest: float = 900.0
     poll: float = 15.0
-    patience: float = 1200.0
+    longest_pending: float = 1200.0
     stopping: float = 600.0
 
     def within(self, total: float) -> Pauses:
@@ -57,7 +57,7 @@ class Pauses:
             min(self.first, total / 10),
             min(self.longest, total / 4),
             min(self.poll, total / 20),
-            min(self.patience, total / 4),
+            min(self.longest_pending, total / 4),
             self.stopping,
         )
 
@@ -176,8 +176,8 @@ class CapacityWait:
         if self.clock() >= self._deadline:
             return "the time is over"
         has_others = len(self.regions) > 1
-        if has_others and self.clock() >= began + self.pauses.patience:
-            return f"pending for {self.pauses.patience:.0f} s"
+        if has_others and self.clock() >= began + self.pauses.longest_pending:
+            return f"pending for {self.pauses.longest_pending:.0f} s"
         return None
 
     def _withdraw(self, region: Region, plan: Plan, reason: str) -> str | None:
@@ -211,7 +211,7 @@ class CapacityWait:
 
 
 def _has_hosts(described: Mapping[str, Any]) -> bool:
-    """Whether the job has hosts, or had some before it ended. A job that somebody stopped has ended without capacity
+    """Whether the job has hosts, or had some before it ended. A job that was stopped has ended without capacity
     being the reason, so the wait ends too."""
     status = str(described["TrainingJobStatus"])
     if status in ENDED:

@@ -18,6 +18,7 @@ from smdp_launch.draft.sdk_call import estimator, trainer
 from smdp_launch.draft.sdk_call.find import TRAINER, Found
 from smdp_launch.draft.sdk_call.job import SdkJob, source_of
 
+_LOCAL_MODE = ("local", "local_gpu")
 _FRAMEWORKS = {"PyTorch": "pytorch", "TensorFlow": "tensorflow"}
 
 
@@ -137,6 +138,8 @@ def _relative(folder: Path, home: Path) -> str:
 def _put_defaults(job: SdkJob) -> None:
     """What the job file needs and the call may leave out, with the SDK's own defaults."""
     type_at, count_at = ("compute", "instance_type"), ("compute", "instance_count")
+    if job.values.get(type_at) in _LOCAL_MODE:
+        job.notes.append(f"instance_type `{job.values.pop(type_at)}` is the SDK's local mode: use launch --local")
     if type_at not in job.values:
         first = {"nccl": "ml.g5.12xlarge", "gloo": "ml.c5.4xlarge"}
         job.values[type_at] = first.get(job.values["engine",], "ml.p4d.24xlarge")

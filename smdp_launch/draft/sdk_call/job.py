@@ -14,6 +14,8 @@ from smdp_launch.draft.sdk_call.values import Made, Text, Unknown
 #: A field of the job file, such as ``("compute", "max_run")``.
 At = tuple[str, ...]
 
+#: Fields whose 0 in the SDK means that they are off.
+_OFF = (("compute", "keep_alive"), ("compute", "retries"))
 _ROLE = re.compile(r"arn:aws[a-z\-]*:iam::\d{12}:role/[\w+=,.@\-/]+")
 _S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\n]*)?")
 
@@ -38,6 +40,8 @@ class SdkJob:
             self.values[at] = value
 
     def put_number(self, at: At, value: Any) -> None:
+        if value == 0 and at in _OFF:
+            return
         self.put(at, int(value) if isinstance(value, float) and value.is_integer() else value)
 
     def place(self, at: At, value: Any, default: str) -> None:

@@ -26,7 +26,7 @@ from tests.support.waiting import wait_for
 NONE_IN_EAST = "capacity: {us-east-1: {ml.p4d.24xlarge: 0}}\ncapacity_wait: 0\n"
 #: In AWS's own images, which each region has.
 NCCL = JOB.replace("engine: native", "engine: nccl").replace("image: ", "# image: ").replace('"2.0.1"', '"2.5.1"')
-QUICK = Pauses(first=0.1, longest=0.2, poll=0.05, patience=0.5, stopping=30.0)
+QUICK = Pauses(first=0.1, longest=0.2, poll=0.05, longest_pending=0.5, stopping=30.0)
 
 
 @pytest.fixture(scope="module")

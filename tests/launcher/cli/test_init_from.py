@@ -212,6 +212,16 @@ def test_engine_is_that_of_the_distribution(tmp_path: Path, arguments: str, engi
     assert [one for one in notes(ran) if one.startswith("engine")] == ([f"engine {engine}: {note}"] if note else [])
 
 
+def test_local_mode_and_switches_that_are_off_are_left_out(tmp_path: Path) -> None:
+    text = ESTIMATOR.replace("ml.p4d.24xlarge", "local_gpu").replace(
+        "volume_size=200", "keep_alive_period_in_seconds=0"
+    )
+    ran, job = drafted(tmp_path, "x.py", text)
+    assert ran.returncode == 0, ran.stderr
+    assert job["compute"] == {"instance_type": "ml.p4d.24xlarge", "instance_count": 2, "max_run": 3600}
+    assert "instance_type `local_gpu` is the SDK's local mode: use launch --local" in notes(ran)
+
+
 def test_errors_of_the_call_are_reported_after_the_file_is_written(tmp_path: Path) -> None:
     ran, job = drafted(tmp_path, "x.py", ESTIMATOR.replace("ml.p4d.24xlarge", "ml.p4d.24xlarg"))
     assert ran.returncode == ExitCode.JOB_FILE_REFUSED
