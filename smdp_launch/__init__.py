@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from smdp_launch.planning.plan import Plan
     from smdp_launch.sdk.estimator import build_estimator
     from smdp_launch.sdk.inputs import build_inputs
+    from smdp_launch.sdk.model_trainer import build_model_trainer
 
 __version__ = "0.1.0"
 
@@ -59,6 +60,7 @@ _HOMES = {
     "jobs.preflight.run": ("Preflight",),
     "sdk.estimator": ("build_estimator",),
     "sdk.inputs": ("build_inputs",),
+    "sdk.model_trainer": ("build_model_trainer",),
 }
 
 __all__ = [
@@ -95,6 +97,7 @@ __all__ = [
     "attach",
     "build_estimator",
     "build_inputs",
+    "build_model_trainer",
     "launch",
     "load",
     "plan",

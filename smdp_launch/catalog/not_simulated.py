@@ -35,10 +35,8 @@ NOT_SIMULATED = (
     Field("ResourceConfig.KeepAlivePeriodInSeconds", "no later job starts faster", "compute.keep_alive"),
     Field("ResourceConfig.InstancePreferences", "the first type is taken", "compute.fallback_types"),
     Field("ResourceConfig.VolumeKmsKeyId", "hosts use this machine's disk, unencrypted", "encryption.volume_key"),
-    Field("ResourceConfig.TrainingPlanArn", "there are no training plans"),
+    Field("ResourceConfig.TrainingPlanArn", "there are no training plans", "compute.training_plan"),
     Field("ResourceConfig.InstancePlacementConfig", "all hosts are on this machine"),
-    Field("ResourceConfig.SelectedInstanceType", "the service's own field"),
-    Field("ResourceConfig.SelectedInstanceCount", "the service's own field"),
     Field("StoppingCondition.MaxPendingTimeInSeconds", "jobs start at once", "compute.max_pending"),
     Field("OutputDataConfig.KmsKeyId", "objects are plain files, unencrypted", "encryption.output_key"),
     Field("AlgorithmSpecification.AlgorithmName", "no algorithm is looked up: the training entrypoint runs"),
@@ -51,7 +49,7 @@ NOT_SIMULATED = (
     Field("ProfilerConfig", "no profiler runs"),
     Field("ProfilerRuleConfigurations", "no profiler runs"),
     Field("ExperimentConfig", "no experiment or trial is created"),
-    Field("RemoteDebugConfig", "hosts have no Session Manager"),
+    Field("RemoteDebugConfig", "hosts have no Session Manager", "remote_debug"),
     Field("InfraCheckConfig", "instances are not checked"),
     Field("SessionChainingConfig", "sessions have no tags"),
     Field("ServerlessJobConfig", "no serverless job runs"),
@@ -74,6 +72,8 @@ APPLIED = frozenset(
         # The plan of every local run names the type and the volume.
         *("ResourceConfig.InstanceType", "ResourceConfig.InstanceCount", "ResourceConfig.VolumeSizeInGB"),
         "ResourceConfig.InstanceGroups",
+        # The service's own fields.
+        *("ResourceConfig.SelectedInstanceType", "ResourceConfig.SelectedInstanceCount"),
         *("StoppingCondition.MaxRuntimeInSeconds", "StoppingCondition.MaxWaitTimeInSeconds"),
     ]
 )

@@ -96,6 +96,14 @@ class Efs(_Model):
     targets: dict[str, tuple[str, ...]] = Field(default={SUBNET: (GROUP,)})
 
 
+class TrainingPlan(_Model):
+    """Reserved capacity: `count` instances of `type`. `status` is one of the service's."""
+
+    type: str
+    count: Annotated[int, Field(ge=1)] = 1
+    status: str = "Active"
+
+
 def _group() -> SecurityGroup:
     itself = Rule(ports="all", peer=GROUP)
     return SecurityGroup(inbound=(itself,), outbound=(itself, Rule(ports="all", peer="0.0.0.0/0")))
@@ -112,6 +120,9 @@ class Account(_Model):
         images: NAME:TAG of all images in other accounts' registries; None where those registries refuse access.
         quotas: instances of training jobs at once, by type.
         quota: the same for every other type.
+        capacity: the most hosts that a job gets, by region and type; unlimited for all others.
+        capacity_wait: seconds that a job waits for capacity until it fails.
+        training_plans: by name.
         longest_run: seconds that a training job may take; the default is that of AWS.
     """
 
@@ -122,6 +133,9 @@ class Account(_Model):
     images: tuple[str, ...] | None = None
     quotas: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
     quota: Annotated[int, Field(ge=0)] = 1000
+    capacity: dict[str, dict[str, Annotated[int, Field(ge=0)]]] = Field(default_factory=dict)
+    capacity_wait: Annotated[int, Field(ge=0)] = 60
+    training_plans: dict[str, TrainingPlan] = Field(default_factory=dict)
     longest_run: Annotated[int, Field(ge=1)] = 432_000
     subnets: dict[str, Subnet] = Field(default_factory=lambda: {SUBNET: Subnet()})
     security_groups: dict[str, SecurityGroup] = Field(default_factory=lambda: {GROUP: _group()})
@@ -135,6 +149,10 @@ class Account(_Model):
     def lists(self, name: str) -> bool:
         """Whether the file sets the field; otherwise the default applies."""
         return name in self.model_fields_set
+
+    def has_capacity(self, region: str, instance_type: str, hosts: int) -> bool:
+        most = self.capacity.get(region, {}).get(instance_type)
+        return most is None or hosts <= most
 
     def quota_of(self, instance_type: str) -> int:
         return self.quotas.get(instance_type, self.quota)

@@ -19,3 +19,7 @@ def role_arn(name: str) -> str:
 def role_name(arn: str) -> str:
     """The role's name without its path: roles of the local cloud have no paths."""
     return arn.rpartition("/")[2]
+
+
+def training_plan_arn(name: str, region: str) -> str:
+    return f"arn:aws:sagemaker:{region}:{ACCOUNT}:training-plan/{name}"

@@ -139,6 +139,8 @@ def side_effects(spec: JobSpec, request: Request) -> Iterator[str]:
     yield "a log group, /aws/sagemaker/TrainingJobs, with a stream for each host"
     if spec.compute.keep_alive:
         yield f"a warm pool: the hosts stay for up to {spec.compute.keep_alive} s after the job, at full price"
+    if spec.remote_debug:
+        yield "a shell in each container for everyone who may call ssm:StartSession on the job"
     if spec.compute.retries:
         yield f"up to {spec.compute.retries} restarts after an internal error of SageMaker, each billed"
     for name in sorted(set(spec.overlay) & {"DebugRuleConfigurations", "ProfilerRuleConfigurations"}):

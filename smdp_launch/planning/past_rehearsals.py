@@ -15,7 +15,7 @@ from smdp_launch.units import count
 REHEARSAL_VERSION = 1
 
 #: Fields that may differ between the rehearsed job and the launched one: no local run depends on them.
-_IRRELEVANT = {"name", "local", "tags", "budget", "tracking", "role", "region"}
+_IRRELEVANT = {"name", "local", "tags", "budget", "tracking", "remote_debug", "role", "region"}
 
 
 @dataclass(frozen=True)

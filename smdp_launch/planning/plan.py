@@ -82,7 +82,9 @@ class Plan(NotebookView):
 
     @property
     def hosts(self) -> int:
-        return int(self.request["ResourceConfig"]["InstanceCount"])
+        resources = self.request["ResourceConfig"]
+        # Each preferred type has the same number.
+        return int(resources.get("InstancePreferences", [resources])[0]["InstanceCount"])
 
     @property
     def workers_per_host(self) -> int:

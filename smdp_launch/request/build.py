@@ -45,7 +45,7 @@ def training_request(spec: JobSpec, source: SourceTree, job: str) -> Request:
         "OutputDataConfig": _output(spec),
         "ResourceConfig": _resources(spec),
         "StoppingCondition": _stopping(spec),
-        "HyperParameters": encode(script_hyperparameters(spec)) | _launch_hyperparameters(spec, job),
+        "HyperParameters": encode(script_hyperparameters(spec)) | launch_hyperparameters(spec, job),
     }
     inputs = channels(spec, job)
     if inputs:
@@ -62,6 +62,8 @@ def training_request(spec: JobSpec, source: SourceTree, job: str) -> Request:
         request["RetryStrategy"] = {"MaximumRetryAttempts": spec.compute.retries}
     if spec.spot is not None:
         request["EnableManagedSpotTraining"] = True
+    if spec.remote_debug:
+        request["RemoteDebugConfig"] = {"EnableRemoteDebug": True}
     request |= _network(spec)
     request = apply_overlay(request, spec.overlay)
     tags = [{"Key": key, "Value": value} for key, value in sorted(spec.tags.items())]
@@ -137,9 +139,15 @@ def apply_overlay(request: Request, overlay: Mapping[str, JsonValue]) -> Request
     return result
 
 
-def instance_preferences(types: Sequence[str], count: int) -> list[Request]:
-    """The field that requests ``count`` hosts of the first of ``types`` with enough capacity."""
-    return [{"InstanceType": one, "InstanceCount": count} for one in types]
+def instance_preferences(types: Sequence[str], count: int, training_plan: str | None) -> list[Request]:
+    """The field that requests ``count`` hosts of the first of ``types`` with enough capacity.
+
+    A training plan has instances of one type, the first.
+    """
+    preferences: list[Request] = [{"InstanceType": one, "InstanceCount": count} for one in types]
+    if training_plan is not None:
+        preferences[0]["TrainingPlanArns"] = [training_plan]
+    return preferences
 
 
 def image(spec: JobSpec) -> str:
@@ -231,7 +239,9 @@ def _resources(spec: JobSpec) -> Request:
         resources |= {"InstanceType": compute.instance_type, "InstanceCount": compute.instance_count}
     else:
         types = [compute.instance_type, *compute.fallback_types]
-        resources["InstancePreferences"] = instance_preferences(types, compute.instance_count)
+        resources["InstancePreferences"] = instance_preferences(types, compute.instance_count, compute.training_plan)
+    if compute.training_plan is not None and compute.fallback_types is None:
+        resources["TrainingPlanArn"] = compute.training_plan
     if compute.keep_alive is not None:
         resources["KeepAlivePeriodInSeconds"] = compute.keep_alive
     if spec.encryption.volume_key is not None:
@@ -269,7 +279,7 @@ def distribution(spec: JobSpec) -> dict[str, JsonValue]:
     }
 
 
-def _launch_hyperparameters(spec: JobSpec, job: str) -> dict[str, str]:
+def launch_hyperparameters(spec: JobSpec, job: str) -> dict[str, str]:
     """Hyperparameters for the containers' toolkits, with AWS's names, so that the images of both engines read them."""
     archive = source_location(spec.output.s3, job)
     local = f"/opt/ml/input/data/{CODE_CHANNEL}/{archive.key.rpartition('/')[2]}"

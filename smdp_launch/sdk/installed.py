@@ -1,7 +1,8 @@
-"""The installed SageMaker Python SDK, version 2. It is imported only for an estimator.
+"""The installed SageMaker Python SDK, version 2 or 3. It is imported only for an estimator or a model trainer.
 
-Its import takes seconds and prints a notice about version 3 as a warning and as a log line; later calls print which of
-its defaults they did not apply. These notices are suppressed during our imports and calls unless the user wants them.
+Its import takes seconds. Version 2 prints a notice about version 3 as a warning and as a log line; later calls print
+which of its defaults they did not apply. These notices are suppressed during our imports and calls unless the user
+wants them.
 """
 
 from __future__ import annotations
@@ -21,30 +22,33 @@ _VARIABLE = "SAGEMAKER_SUPPRESS_V2_WARNING"
 _CHATTER = (
     *("sagemaker.config", "sagemaker.telemetry", "sagemaker.deprecations"),
     *("botocore.credentials", "botocore.configprovider"),
+    *("sagemaker.core.utils.utils", "sagemaker.core.config.config_manager", "sagemaker.core.telemetry"),
 )
-_INSTALL = "pip install 'sagemaker<3'"
+#: What the versions of the SDK have, and the extra of each. The two versions exclude each other.
+_HAS = {"2": "estimators", "3": "model trainers"}
 
 
-def sdk(name: str, quiet: bool = True) -> Any:
+def sdk(name: str, quiet: bool = True, version: str = "2") -> Any:
     """The SDK's module ``name``, such as ``sagemaker.pytorch``.
 
     Raises:
-        EnvironmentProblem: the SDK is not installed, or has no estimators (version 3).
+        EnvironmentProblem: the SDK is not installed, or is another version.
     """
-    _require_version_2()
+    _require(version)
     with without_notices(quiet):
         return importlib.import_module(name)
 
 
-def _require_version_2() -> None:
+def _require(version: str) -> None:
+    install = f"pip install 'smdp-launch[sdk-v{version}]'"
     try:
         installed = importlib.metadata.version("sagemaker")
     except importlib.metadata.PackageNotFoundError:
-        raise EnvironmentProblem(f"the SageMaker Python SDK is not installed: run {_INSTALL}") from None
-    if installed.partition(".")[0] != "2":
+        raise EnvironmentProblem(f"the SageMaker Python SDK is not installed: run {install}") from None
+    if installed.partition(".")[0] != version:
         raise EnvironmentProblem(
-            f"the installed SageMaker Python SDK is version {installed}, and only version 2 has estimators: run"
-            f" {_INSTALL} in a separate environment"
+            f"the installed SageMaker Python SDK is version {installed}, and only version {version} has"
+            f" {_HAS[version]}: run {install} in a separate environment"
         )
 
 

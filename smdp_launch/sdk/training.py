@@ -35,7 +35,7 @@ from smdp_launch.source.archive import write_archive
 from smdp_launch.source.scan import SourceTree, normal_name, scan_source
 from smdp_launch.source.script.outputs import output_folders
 
-_CREATE = "provide-client-params.sagemaker.CreateTrainingJob"
+CREATE = "provide-client-params.sagemaker.CreateTrainingJob"
 #: Bytes; larger archives are packed on disk.
 _IN_MEMORY = 16 << 20
 
@@ -71,7 +71,7 @@ class PlannedTraining:
         if self.plan.placeholders:
             raise Refused(to_fill_in(self.plan.placeholders), self.plan.launch_problems)
         _require_training(self.sagemaker_session)
-        name = job_name or _next_name(self.plan, self.jobs)
+        name = job_name or next_name(self.plan, is_first=not self.jobs)
         if self.checkpoint_s3_uri == checkpoint_location(self.plan.spec, self._current_job_name or self.plan.job):
             self.checkpoint_s3_uri = checkpoint_location(self.plan.spec, name)
         # All estimators of the SDK call this method; the frameworks' own versions only handle recipes.
@@ -103,7 +103,7 @@ class PlannedTraining:
         folder, entry = Path(self.source_dir), normal_name(self.entry_point)
         source = scan_source(folder, self.plan.spec.script.source_limit_mb * MB, output_folders(folder, entry))
         where = source_location(self.code_location or self.output_path, self._current_job_name)
-        _upload(self.sagemaker_session.boto_session, source, where)
+        upload(self.sagemaker_session.boto_session, source, where)
         self._uploaded = source
         return sdk("sagemaker.fw_utils").UploadedCode(s3_prefix=str(where), script_name=normal_name(self.entry_point))
 
@@ -116,11 +116,11 @@ class PlannedTraining:
             return completed(params, self.plan, self._uploaded) if params["TrainingJobName"] == name else None
 
         events = self.sagemaker_session.sagemaker_client.meta.events
-        events.register(_CREATE, complete)
+        events.register(CREATE, complete)
         try:
             yield
         finally:
-            events.unregister(_CREATE, complete)
+            events.unregister(CREATE, complete)
 
 
 def completed(request: Request, plan: Plan, source: SourceTree | None) -> Request:
@@ -134,10 +134,14 @@ def completed(request: Request, plan: Plan, source: SourceTree | None) -> Reques
     if spec.compute.fallback_types is not None:
         resources = dict(request["ResourceConfig"])
         types = [resources.pop("InstanceType"), *spec.compute.fallback_types]
-        preferences = instance_preferences(types, resources.pop("InstanceCount"))
+        preferences = instance_preferences(types, resources.pop("InstanceCount"), spec.compute.training_plan)
         request["ResourceConfig"] = resources | {"InstancePreferences": preferences}
         given: Request = request.get("HyperParameters", {})
         request["HyperParameters"] = {name: value for name, value in given.items() if name != INSTANCE_TYPE}
+    elif spec.compute.training_plan is not None:
+        request["ResourceConfig"] = request["ResourceConfig"] | {"TrainingPlanArn": spec.compute.training_plan}
+    if spec.remote_debug:
+        request["RemoteDebugConfig"] = {"EnableRemoteDebug": True}
     tags: list[Any] = request.pop("Tags", [])
     request = apply_overlay(request, spec.overlay)
     tags += request.get("Tags", [])
@@ -158,13 +162,15 @@ def _require_training(session: Any) -> None:
         raise EnvironmentProblem("the session of a pipeline starts no job: give build_estimator a sagemaker.Session")
 
 
-def _next_name(plan: Plan, jobs: list[Any]) -> str:
-    if not jobs:
+def next_name(plan: Plan, *, is_first: bool) -> str:
+    """The plan's name for the first job, and a new one for each later job."""
+    if is_first:
         return plan.job
     return job_name(plan.spec.name, datetime.now(timezone.utc), secrets.randbelow(1 << 16))
 
 
-def _upload(session: Any, source: SourceTree, where: S3Location) -> None:
+def upload(session: Any, source: SourceTree, where: S3Location) -> None:
+    """Put the launcher's archive of ``source`` there, with the credentials of the boto3 ``session``."""
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as packed:
         write_archive(source, packed)
         packed.seek(0)

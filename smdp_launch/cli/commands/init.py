@@ -47,6 +47,13 @@ def _name(_: click.Context, __: click.Parameter, value: str | None) -> str | Non
     type=click.Choice(["mnist", "mnist_tf2", "mnist_keras"]),
     help="Write a complete example instead: a job file, its script and its data.",
 )
+@click.option(
+    "--from",
+    "sdk_file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A notebook or script with an estimator or ModelTrainer of the SageMaker SDK: write the job file of that.",
+)
 @click.option("--name", metavar="NAME", callback=_name, help="The job's name. Default: the folder's name.")
 @click.option(
     "--engine",
@@ -67,6 +74,7 @@ def command(
     folder: Path,
     entry: str | None,
     template: str | None,
+    sdk_file: Path | None,
     name: str | None,
     engine: Engine | None,
     output: Path,
@@ -78,6 +86,9 @@ def command(
 
     The command reads the scripts without running them. If several may be the training script, it asks which one is.
     The job file has placeholders for the role, region, image and buckets: fill them in before a launch on AWS.
+
+    With --from, the job file is that of a call of the SageMaker Python SDK (PyTorch, TensorFlow, HuggingFace, Estimator
+    or ModelTrainer) in a notebook or script, which is read without running it.
     """
     from smdp_launch.checking.job import check_job
     from smdp_launch.cli.render.diagnostics import print_diagnostics
@@ -89,6 +100,7 @@ def command(
     if template is not None:
         given = {
             "FOLDER": folder != Path(),
+            "--from": sdk_file,
             "--entry": entry,
             "--name": name,
             "--engine": engine,
@@ -97,6 +109,12 @@ def command(
         if any(given.values()):
             raise click.UsageError(f"--template excludes {', '.join(one for one, value in given.items() if value)}")
         _write_example(template, output, force)
+        return
+    if sdk_file is not None:
+        given = {"FOLDER": folder != Path(), "--entry": entry, "--notebook": notebook}
+        if any(given.values()):
+            raise click.UsageError(f"--from excludes {', '.join(one for one, value in given.items() if value)}")
+        _write_from_sdk(sdk_file, output, engine, name, force)
         return
     _refuse_to_overwrite(output, force)
     if notebook:
@@ -115,6 +133,38 @@ def command(
     checked.require()
     print_diagnostics(checked.diagnostics)
     _print_next(draft, output)
+
+
+def _write_from_sdk(file: Path, output: Path, engine: Engine | None, name: str | None, force: bool) -> None:
+    """Write the job file of the call in ``file``, and report its errors as ``validate`` does."""
+    from smdp_launch.checking.job import check_job
+    from smdp_launch.cli.render.diagnostics import print_diagnostics
+    from smdp_launch.cli.render.next_step import print_note
+    from smdp_launch.diagnostics import Diagnostic
+    from smdp_launch.draft.sdk_call.draft import draft_of
+    from smdp_launch.draft.sdk_call.find import Unreadable, find_call
+    from smdp_launch.draft.sdk_call.text import job_file_text
+    from smdp_launch.errors import JobFileRefused
+
+    _refuse_to_overwrite(output, force)
+    try:
+        found = find_call(file)
+    except Unreadable as error:
+        help_ = "give the file that makes the estimator, or `smdp-launch init FOLDER` for the folder of the script"
+        raise JobFileRefused([Diagnostic("SMDP402", str(error), text=str(file), help=help_)]) from error
+    job = draft_of(found, file, output, engine, name)
+    _write(output, job_file_text(job, file.name, found.place), "w" if force else "x")
+    _write_schema(output)
+    click.echo(f"wrote {output} from {found.made.name} in {file}, {found.place}")
+    for note in job.notes:
+        print_note(note)
+    checked = check_job(output)
+    if checked.placeholders:
+        click.echo(f"  to fill in {', '.join(one.field for one in checked.placeholders)}")
+    checked.require()
+    print_diagnostics(checked.diagnostics)
+    given = [] if output == Path("job.yaml") else [str(output)]
+    click.echo(f"next: {command_line(['smdp-launch', 'plan', *given])}")
 
 
 def _write_example(template: str, output: Path, force: bool) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from smdp_launch.cli.shared import options
+from smdp_launch.cli.shared.capacity import await_capacity, capacity_options, checked_others
 from smdp_launch.cli.shared.checking import check
 from smdp_launch.cli.shared.help import LaunchCommand
 from smdp_launch.cli.shared.local_runs import (
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Show the plan and exit.")
 @options.yes
 @options.require_network
+@capacity_options
 @options.report
 @options.json_events
 def command(
@@ -52,6 +54,8 @@ def command(
     dry_run: bool,
     yes: bool,
     require_network: str | None,
+    wait_for_capacity: float | None,
+    also_files: tuple[Path, ...],
     report: Path | None,
     as_json: bool,
     **local_values: Any,
@@ -69,18 +73,29 @@ def command(
     require_local("launch", local_values, is_local=local)
     if report is not None and detach:
         raise click.UsageError("--report needs the end of the job: `smdp-launch report` writes it after --detach")
+    _require_wait(wait_for_capacity, also_files, local)
     settings = (*settings, *options.network_settings(require_network))
-    launch = LaunchOptions(dry_run, yes, detach, as_json, report)
+    launch = LaunchOptions(dry_run, yes, detach, as_json, report, wait_for_capacity)
     if is_saved_plan(job_file):
-        if local or settings:
-            raise click.UsageError("a saved plan cannot be changed or run locally: pass the job file instead")
+        if local or settings or wait_for_capacity is not None:
+            raise click.UsageError(
+                "a saved plan cannot be changed, run locally or launched again: pass the job file instead"
+            )
         return _launch_saved(job_file, launch, ignore)
     request = local_request(local_values) if local else None
     checked = check(job_file, request, settings=settings)
     checked.require()
     if request is not None:
         return _launch_local(checked, request, launch)
-    return _launch_aws(checked, launch, ignore)
+    jobs = [checked, *checked_others(also_files, settings)]
+    return _launch_aws(jobs, launch, ignore)
+
+
+def _require_wait(seconds: float | None, files: tuple[Path, ...], local: bool) -> None:
+    if files and seconds is None:
+        raise click.UsageError("--also needs --wait-for-capacity")
+    if local and seconds is not None:
+        raise click.UsageError("--wait-for-capacity is for jobs on AWS: a local run has the hosts of this machine")
 
 
 @dataclass(frozen=True)
@@ -92,6 +107,7 @@ class LaunchOptions:
     detach: bool
     as_json: bool
     report: Path | None = None
+    capacity_wait: float | None = None
 
 
 def _launch_local(checked: CheckedJob, request: LocalRequest, launch: LaunchOptions) -> ExitCode:
@@ -161,13 +177,16 @@ def _where(plan: Plan) -> str:
     return LOCAL if plan.local is not None else plan.spec.region
 
 
-def _launch_aws(checked: CheckedJob, launch: LaunchOptions, ignore: Sequence[str]) -> ExitCode:
+def _launch_aws(jobs: Sequence[CheckedJob], launch: LaunchOptions, ignore: Sequence[str]) -> ExitCode:
+    """Args:
+    jobs: the job, and those that may run in its place.
+    """
     from smdp_launch.cli.render.next_step import print_note
     from smdp_launch.planning.prepare import make_plan
     from smdp_launch.rehearsals.saved import with_rehearsals
 
-    plan = with_rehearsals(make_plan(checked), print_note)
-    return _submit_plan(plan, launch, ignore, checked.require_launchable)
+    plan = with_rehearsals(make_plan(jobs[0]), print_note)
+    return _submit_plan(plan, launch, ignore, jobs[0].require_launchable, jobs)
 
 
 def _launch_saved(path: Path, launch: LaunchOptions, ignore: Sequence[str]) -> ExitCode:
@@ -177,10 +196,16 @@ def _launch_saved(path: Path, launch: LaunchOptions, ignore: Sequence[str]) -> E
     return _submit_plan(load(path), launch, ignore, lambda: None)
 
 
-def _submit_plan(plan: Plan, launch: LaunchOptions, ignore: Sequence[str], require: Callable[[], None]) -> ExitCode:
+def _submit_plan(
+    plan: Plan,
+    launch: LaunchOptions,
+    ignore: Sequence[str],
+    require: Callable[[], None],
+    jobs: Sequence[CheckedJob] = (),
+) -> ExitCode:
     from smdp_launch.cli.render.diagnostics import print_diagnostics
     from smdp_launch.cli.render.job.launch import print_end
-    from smdp_launch.cli.shared.follow_session import submit_and_follow, submit_with_progress
+    from smdp_launch.cli.shared.follow_session import follow_created, submit_and_follow, submit_with_progress
     from smdp_launch.cli.shared.submission import connect_for
     from smdp_launch.errors import ExitCode
 
@@ -188,12 +213,17 @@ def _submit_plan(plan: Plan, launch: LaunchOptions, ignore: Sequence[str], requi
     if launch.dry_run:
         _print_dry_run(plan, launch)
         return ExitCode.OK
-    clients = connect_for(plan, ignore, yes=launch.yes, as_json=launch.as_json, require=require)
+    waits = launch.capacity_wait is not None
+    clients = connect_for(plan, ignore, yes=launch.yes, as_json=launch.as_json, require=require, records=not waits)
+    if launch.capacity_wait is not None:
+        clients, plan = await_capacity(clients, jobs, launch.capacity_wait, ignore, as_json=launch.as_json)
     if launch.detach:
-        submit_with_progress(clients, plan)
+        if not waits:
+            submit_with_progress(clients, plan)
         _print_detached(plan, launch)
         return ExitCode.OK
-    result = submit_and_follow(clients, plan, _event_view(plan, launch), report=launch.report)
+    follow = follow_created if waits else submit_and_follow
+    result = follow(clients, plan, _event_view(plan, launch), report=launch.report)
     if result is None:
         return ExitCode.INTERRUPTED
     if not launch.as_json:

@@ -92,6 +92,16 @@ def submit_and_follow(
         return session.run() if plan.local is None else follow_local(session)
 
 
+def follow_created(
+    clients: Clients, plan: Plan, events: EventView | None = None, *, report: Path | None = None
+) -> FollowResult | None:
+    """Show a job that was created already, as `submit_and_follow` does."""
+    with interrupts_deferred(clients):
+        options = RunOptions(plan.spec.region, report)
+        layout = JobLayout.of_plan(plan)
+        return FollowSession(clients, plan.job, layout, Answer.STOP, events=events, options=options).run()
+
+
 def follow_local(session: FollowSession) -> FollowResult | None:
     """Run the session of a local job, and stop the job if the reader of the output exits."""
     try:

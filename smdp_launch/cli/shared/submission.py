@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def connect_for(
-    plan: Plan, ignore: Collection[str], *, yes: bool, as_json: bool, require: Callable[[], None]
+    plan: Plan, ignore: Collection[str], *, yes: bool, as_json: bool, require: Callable[[], None], records: bool = True
 ) -> Clients:
     """Show the plan, ask for confirmation, check the account, and record the plan.
 
@@ -21,6 +21,7 @@ def connect_for(
         yes: do not ask.
         as_json: show and ask nothing.
         require: raises an error if the job cannot be launched.
+        records: whether this plan is the one that is submitted.
     """
     from smdp_launch.cli.render.plan import print_plan
     from smdp_launch.cli.render.terminal.retries import print_retry
@@ -36,5 +37,6 @@ def connect_for(
     clients = connect_aws(plan.spec.region)
     clients.on_waiting = print_retry
     require_account(clients, plan, ignore)
-    record_plan(plan, datetime.now(timezone.utc))
+    if records:
+        record_plan(plan, datetime.now(timezone.utc))
     return clients

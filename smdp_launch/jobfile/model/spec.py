@@ -34,6 +34,7 @@ from smdp_launch.jobfile.model.types import (
     TagKey,
     TagValue,
     Text,
+    TrainingPlanArn,
     VariableName,
     VariableValue,
     Version,
@@ -87,6 +88,9 @@ class Compute(Section):
     ] = None
     retries: Annotated[
         int | None, Field(ge=1, le=30, description="How often SageMaker restarts the job after an internal error.")
+    ] = None
+    training_plan: Annotated[
+        TrainingPlanArn | None, Field(description="ARN of the training plan whose reserved instances the job uses.")
     ] = None
     instance_groups: Annotated[
         JsonValue, Field(description="Refused: all hosts of a job have the same type.", deprecated=True)
@@ -293,6 +297,9 @@ class JobSpec(Section, NotebookView):
         Field(description="Automatic mixed precision of the script, which reads it from SMDP_AMP."),
     ] = None
     engine_options: EngineOptions = EngineOptions()
+    remote_debug: Annotated[
+        bool, Field(description="Let you open a shell in the containers while the job runs, with AWS Systems Manager.")
+    ] = False
     overlay: Annotated[
         dict[str, JsonValue],
         Field(description="Fields of the CreateTrainingJob request that the job file has no key for."),

@@ -101,6 +101,13 @@ Role = Annotated[
     StringConstraints(pattern=r"^arn:aws[a-z\-]*:iam::[0-9]{12}:role/[a-zA-Z0-9+=,.@\-_/]+$", max_length=2048),
     Expected("the ARN of a role such as arn:aws:iam::123456789012:role/NAME"),
 ]
+TrainingPlanArn = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^arn:aws[a-z\-]*:sagemaker:[a-z0-9\-]+:[0-9]{12}:training-plan/[a-zA-Z0-9-]+$", max_length=2048
+    ),
+    Expected("the ARN of a training plan such as arn:aws:sagemaker:us-east-1:123456789012:training-plan/NAME"),
+]
 Region = Annotated[
     str,
     StringConstraints(pattern=r"^[a-z]{2,}(-[a-z]+)+-[0-9]+$", max_length=32),

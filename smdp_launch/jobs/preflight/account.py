@@ -180,17 +180,30 @@ def image(account: Account) -> Iterator[Problem | str]:
 
 
 def quota(account: Account) -> Iterator[Problem | str]:
+    """The quota of the instance type, or of each of several: SageMaker passes over a type that has none left."""
     resources, spot = account.plan.request["ResourceConfig"], account.plan.spec.spot is not None
-    kind, needed = str(resources["InstanceType"]), int(resources["InstanceCount"])
-    name = f"{kind} for {'spot ' if spot else ''}training job usage"
-    limit = _limit(account, name)
-    used = _used(account, kind, spot)
-    numbers = f"limit {limit}, in use {used}, needed {needed}"
-    if used + needed <= limit:
-        yield numbers
+    wanted = resources.get("InstancePreferences") or [resources]
+    results = [_quota(account, str(one["InstanceType"]), int(one["InstanceCount"]), spot) for one in wanted]
+    if any(fits for _, fits in results):
+        yield "; ".join(numbers for numbers, _ in results)
         return
-    help_ = f"request an increase of '{name}' in Service Quotas (takes days), or wait until other jobs have ended"
-    yield Problem(("compute", "instance_count"), f"the quota is too small for {needed} x {kind}: {numbers}", help_)
+    names = " or ".join(f"'{_quota_name(str(one['InstanceType']), spot)}'" for one in wanted)
+    types = " or ".join(f"{one['InstanceCount']} x {one['InstanceType']}" for one in wanted)
+    help_ = f"request an increase of {names} in Service Quotas (takes days), or wait until other jobs have ended"
+    message = f"the quota is too small for {types}: {'; '.join(numbers for numbers, _ in results)}"
+    yield Problem(("compute", "instance_count"), message, help_)
+
+
+def _quota(account: Account, kind: str, needed: int, spot: bool) -> tuple[str, bool]:
+    """The numbers of a type as text, and whether the job fits."""
+    limit, used = _limit(account, _quota_name(kind, spot)), _used(account, kind, spot)
+    several = len(account.plan.request["ResourceConfig"].get("InstancePreferences", ())) > 1
+    numbers = f"limit {limit}, in use {used}, needed {needed}"
+    return f"{kind}: {numbers}" if several else numbers, used + needed <= limit
+
+
+def _quota_name(kind: str, spot: bool) -> str:
+    return f"{kind} for {'spot ' if spot else ''}training job usage"
 
 
 def _limit(account: Account, name: str) -> int:
@@ -207,8 +220,7 @@ def _used(account: Account, kind: str, spot: bool) -> int:
     listed = sagemaker.list_training_jobs(StatusEquals="InProgress", MaxResults=_MOST_JOBS)
     names = [one["TrainingJobName"] for one in listed["TrainingJobSummaries"]]
     jobs = [sagemaker.describe_training_job(TrainingJobName=name) for name in names]
-    return sum(
-        int(one["ResourceConfig"].get("InstanceCount", 0))
-        for one in jobs
-        if one["ResourceConfig"].get("InstanceType") == kind and bool(one.get("EnableManagedSpotTraining")) == spot
+    same = [one["ResourceConfig"] for one in jobs if bool(one.get("EnableManagedSpotTraining")) == spot]
+    return sum(int(one.get("InstanceCount", 0)) for one in same if one.get("InstanceType") == kind) + sum(
+        int(one.get("SelectedInstanceCount", 0)) for one in same if one.get("SelectedInstanceType") == kind
     )

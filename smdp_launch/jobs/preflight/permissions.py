@@ -23,6 +23,11 @@ _WRITE = ("s3:PutObject",)
 _CHECKPOINTS = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
 _PULL = ("ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
 _LOGS = ("logs:CreateLogStream", "logs:PutLogEvents")
+#: https://docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html, checked 2026-11-27.
+_SHELLS = (
+    *("ssmmessages:CreateControlChannel", "ssmmessages:CreateDataChannel"),
+    *("ssmmessages:OpenControlChannel", "ssmmessages:OpenDataChannel"),
+)
 _LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 
 
@@ -79,6 +84,8 @@ def _needs(account: Account) -> Iterator[_Need]:
         yield _Need("pulls the image", ("image",), ("ecr:GetAuthorizationToken",), "*")
         repository = f"arn:{partition}:ecr:{image.region}:{image.account}:repository/{image.repository}"
         yield _Need("pulls the image", ("image",), _PULL, repository)
+    if spec.remote_debug:
+        yield _Need("opens shells", ("remote_debug",), _SHELLS, "*")
     group = f"arn:{partition}:logs:{spec.region}:{owner}:log-group:{_LOG_GROUP}"
     yield _Need("writes logs", ("role",), ("logs:CreateLogGroup",), f"{group}:*")
     yield _Need("writes logs", ("role",), _LOGS, f"{group}:log-stream:{job}/algo-1")

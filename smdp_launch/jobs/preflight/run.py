@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.errors import Refused, ServiceProblem
-from smdp_launch.jobs.preflight import account, network, permissions
+from smdp_launch.jobs.preflight import account, network, permissions, training_plan
 from smdp_launch.jobs.preflight.check import Account, Check, Result, run
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.planning.plan import Plan
@@ -26,6 +26,7 @@ CHECKS = (
     Check("SMDP820", "EFS", False, network.nfs),
     Check("SMDP821", "route to S3", False, network.s3_route),
     Check("SMDP822", "permissions", False, permissions.role_permissions),
+    Check("SMDP823", "training plan", False, training_plan.training_plan),
 )
 
 

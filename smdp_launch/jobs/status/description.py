@@ -30,10 +30,12 @@ class Description:
     status: the service's TrainingJobStatus.
     secondary: the service's SecondaryStatus, such as Downloading.
     workers_per_host: if the request states it, as that of a local run does.
-    instance_type: None if the service may select one of several.
+    instance_type: None until the service has selected one of several.
     outcome: how it ended; None while it runs.
     checkpoints: S3 location of its checkpoints, if it has one.
     training_started: since when the service bills the hosts; None before that.
+    warm_pool: the state of the hosts that are kept after the job; None without a warm pool.
+    remote_debug: whether a shell can be opened in the containers.
     """
 
     job: str
@@ -48,6 +50,8 @@ class Description:
     checkpoints: str | None
     max_run: int | None
     training_started: datetime | None = None
+    warm_pool: str | None = None
+    remote_debug: bool = False
 
 
 def describe(clients: Clients, job: str) -> Description:
@@ -80,13 +84,15 @@ def description(answer: Mapping[str, Any], now: datetime) -> Description:
         secondary=str(answer.get("SecondaryStatus", status)),
         hosts=hosts_of(answer),
         workers_per_host=_count(answer.get("Environment", {}).get("SMDP_WORKERS_PER_HOST", "")),
-        instance_type=resources.get("InstanceType"),
+        instance_type=resources.get("InstanceType") or resources.get("SelectedInstanceType"),
         created=answer["CreationTime"],
         steps=tuple(_steps(answer.get("SecondaryStatusTransitions", []), now if ended is None else None)),
         outcome=ended,
         checkpoints=answer.get("CheckpointConfig", {}).get("S3Uri"),
         max_run=answer.get("StoppingCondition", {}).get("MaxRuntimeInSeconds"),
         training_started=answer.get("TrainingStartTime"),
+        warm_pool=_warm_pool(answer.get("WarmPoolStatus")),
+        remote_debug=bool(answer.get("RemoteDebugConfig", {}).get("EnableRemoteDebug")),
     )
 
 
@@ -97,7 +103,16 @@ def hosts_of(answer: Mapping[str, Any]) -> int:
     if groups:
         return sum(int(one["InstanceCount"]) for one in groups)
     preferred = [one.get("InstanceCount", 1) for one in resources.get("InstancePreferences", [])]
-    return int(resources.get("InstanceCount") or max(preferred, default=1))
+    known = resources.get("InstanceCount") or resources.get("SelectedInstanceCount")
+    return int(known or max(preferred, default=1))
+
+
+def _warm_pool(status: Mapping[str, Any] | None) -> str | None:
+    """Such as ``Available`` or ``Reused by other-job``."""
+    if not status:
+        return None
+    reused = status.get("ReusedByJob")
+    return f"{status['Status']}{f' by {reused}' if reused else ''}"
 
 
 def _count(text: str) -> int | None:

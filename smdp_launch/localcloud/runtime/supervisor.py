@@ -20,7 +20,7 @@ from typing import Any
 from smdp_launch.catalog import not_simulated
 from smdp_launch.catalog.faults import GRACE
 from smdp_launch.disk import full
-from smdp_launch.localcloud import processes
+from smdp_launch.localcloud import capacity, processes
 from smdp_launch.localcloud.client.bucket import BucketError, Buckets
 from smdp_launch.localcloud.environment import isolate
 from smdp_launch.localcloud.files import read_json, remove_tree, write_json
@@ -347,7 +347,13 @@ def main() -> int:
     namespaces.adopt_orphans()
     folder = JobFolder(Path(sys.argv[1]))
     reserve.write(folder, lambda: write_json(folder.pid, {"pid": os.getpid()}))
-    Supervisor(folder).run()
+    record = JobRecord(folder)
+    try:
+        capacity.acquire(folder, read_json(folder.request), record.explain)
+    except capacity.NoCapacity as error:
+        record.end(outcome.failed(str(error)), [])
+    else:
+        Supervisor(folder).run()
     return 0
 
 

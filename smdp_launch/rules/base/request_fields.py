@@ -24,6 +24,7 @@ FIELDS: dict[Path, Location] = {
         "ResourceConfig.InstanceType": "compute.instance_type",
         "ResourceConfig.InstanceCount": "compute.instance_count",
         "ResourceConfig.InstancePreferences": "compute.fallback_types",
+        "ResourceConfig.TrainingPlanArn": "compute.training_plan",
         "ResourceConfig.VolumeSizeInGB": "compute.volume_gb",
         "ResourceConfig.VolumeKmsKeyId": "encryption.volume_key",
         "ResourceConfig.KeepAlivePeriodInSeconds": "compute.keep_alive",
@@ -39,6 +40,7 @@ FIELDS: dict[Path, Location] = {
         "EnableNetworkIsolation": "network.isolated",
         "EnableInterContainerTrafficEncryption": "network.encrypt_traffic",
         "EnableManagedSpotTraining": "spot",
+        "RemoteDebugConfig.EnableRemoteDebug": "remote_debug",
         "RetryStrategy.MaximumRetryAttempts": "compute.retries",
         "Tags": "tags",
     }.items()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from smdp_launch.catalog.engines import TORCH_DISTRIBUTED, WITH_POLICY
 from smdp_launch.catalog.frameworks import TITLES, Build, build, last_library_version
 from smdp_launch.catalog.instances import (
+    Instance,
     LibraryVersions,
     has_no_accelerators,
     instance,
@@ -169,34 +170,49 @@ def fallbacks_with_as_many_gpus(facts: Facts) -> Iterator[Problem]:
             yield Problem((*_FALLBACK, index), message, f"name a type with {first.gpus} GPUs")
 
 
-@rule("SMDP314", "compute.instance_type", "policy", "engine", "image", "framework.name", "framework.version")
+_CUDA = (
+    *("compute.instance_type", "compute.fallback_types", "policy", "engine"),
+    *("image", "framework.name", "framework.version"),
+)
+
+
+@rule("SMDP314", *_CUDA)
 def cuda_supports_gpu(facts: Facts) -> Iterator[Problem]:
     yield from _cuda_too_old(facts, certain=True)
 
 
-@rule(
-    "SMDP314",
-    *("compute.instance_type", "policy", "engine", "image", "framework.name", "framework.version"),
-    severity=Severity.WARNING,
-)
+@rule("SMDP314", *_CUDA, severity=Severity.WARNING)
 def cuda_may_not_support_gpu(facts: Facts) -> Iterator[Problem]:
     yield from _cuda_too_old(facts, certain=False)
 
 
 def _cuda_too_old(facts: Facts, *, certain: bool) -> Iterator[Problem]:
     """``certain``: the first CUDA version that supports the GPU is documented. Only then it is an error."""
-    type_, cuda = instance(facts.spec.compute.instance_type), image_contents.cuda(facts)
+    cuda, where = image_contents.cuda(facts), ("image",) if facts.spec.image is not None else ("framework", "version")
     # With policy strict, other rules report every CUDA version that is not 11.
     is_reported = facts.spec.engine in WITH_POLICY and facts.spec.policy == "strict" and not str(cuda).startswith("11.")
-    if type_ is None or cuda is None or type_.cuda_min is None or is_reported:
+    if cuda is None or is_reported:
         return
-    if _version(cuda) < _version(type_.cuda_min) and certain == type_.is_documented("cuda_min"):
+    for at, type_ in _types(facts):
+        if type_.cuda_min is None or _is_at_least(cuda, type_.cuda_min) or certain != type_.is_documented("cuda_min"):
+            continue
         message = f"the {type_.gpu} of {type_.name} needs CUDA {type_.cuda_min} or later, and the image has {cuda}"
         older = [one for one in _suggested(facts) if one != type_.name]
         has_other = any(_is_at_least(cuda, _cuda_min(one)) for one in older)
         types = f", or one of the types {', '.join(older[:_NAMED])}" if has_other else ""
-        where = ("image",) if facts.spec.image is not None else ("framework", "version")
-        yield Problem(where, message, f"use a build with CUDA {type_.cuda_min} or later{types}")
+        help_ = f"use a build with CUDA {type_.cuda_min} or later{types}"
+        yield Problem(where if at == _TYPE else at, message, help_)
+
+
+def _types(facts: Facts) -> Iterator[tuple[Location, Instance]]:
+    """Each type that the job can get and the table has, with its place."""
+    compute = facts.spec.compute
+    named: list[tuple[Location, str]] = [(_TYPE, compute.instance_type)]
+    named += [((*_FALLBACK, index), name) for index, name in enumerate(compute.fallback_types or ())]
+    for at, name in named:
+        type_ = instance(name)
+        if type_ is not None:
+            yield at, type_
 
 
 def _cuda_min(name: str) -> str:
@@ -250,26 +266,36 @@ def _has(build_: Build | None, versions: LibraryVersions) -> bool:
     return build_ is not None and build_.smddp is not None and versions.include(build_.smddp)
 
 
-@rule("SMDP315", "compute.instance_type", "region")
+@rule("SMDP315", "compute.instance_type", "compute.fallback_types", "region")
 def region_offers_type(facts: Facts) -> Iterator[Problem]:
     yield from _not_offered(facts, certain=True)
 
 
-@rule("SMDP315", "compute.instance_type", "region", severity=Severity.WARNING)
+@rule("SMDP315", "compute.instance_type", "compute.fallback_types", "region", severity=Severity.WARNING)
 def region_may_lack_type(facts: Facts) -> Iterator[Problem]:
     yield from _not_offered(facts, certain=False)
 
 
 def _not_offered(facts: Facts, *, certain: bool) -> Iterator[Problem]:
-    name, region = facts.spec.compute.instance_type, facts.spec.region
-    known = offering(name, region)
-    if known is None or known.offered or known.certain != certain:
-        return
-    verb = "does not offer" if certain else "may not offer"
-    having = sorted(regions_offering(name) or ())
-    help_ = f"choose a region that offers it: {', '.join(having)}" if having else "choose another region or type"
-    message = f"{region} {verb} {name} for training, as of {known.as_of}"
-    yield Problem(("region",), message, f"{help_}; AWS may have added regions since")
+    region, compute = facts.spec.region, facts.spec.compute
+    places: list[tuple[Location, str]] = [(("region",), compute.instance_type)]
+    places += [((*_FALLBACK, index), name) for index, name in enumerate(compute.fallback_types or ())]
+    for at, name in places:
+        known = offering(name, region)
+        if known is None or known.offered or known.certain != certain:
+            continue
+        verb = "does not offer" if certain else "may not offer"
+        having = sorted(regions_offering(name) or ())
+        help_ = f"choose a region that offers it: {', '.join(having)}" if having else "choose another region or type"
+        message = f"{region} {verb} {name} for training, as of {known.as_of}"
+        yield Problem(at, message, f"{help_}; AWS may have added regions since")
+
+
+@rule("SMDP331", "compute.training_plan", "spot")
+def no_training_plan_with_spot(facts: Facts) -> Iterator[Problem]:
+    if facts.spec.compute.training_plan is not None and facts.spec.spot is not None:
+        message = "training_plan and spot exclude each other: a training plan consists of reserved instances"
+        yield Problem(("compute", "training_plan"), message, "remove one of the two", on_key=True)
 
 
 @rule("SMDP317", "compute.keep_alive", "spot")

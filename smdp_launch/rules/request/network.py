@@ -29,3 +29,10 @@ def isolated_job_needs_no_downloads(facts: Facts) -> Iterator[Problem]:
         message = f"{REQUIREMENTS_FILE} requires {amount}, but pip has no network to download what the image lacks"
         help_ = "install them in the image; if it has them already, write `silence: [SMDP421]`"
         yield Problem(("network", "isolated"), message, help_)
+
+
+@rule("SMDP332", "network.isolated", "remote_debug", severity=Severity.WARNING)
+def isolated_job_has_no_shell(facts: Facts) -> Iterator[Problem]:
+    if facts.spec.network.isolated and facts.spec.remote_debug:
+        message = "remote_debug with `network.isolated`: Systems Manager reaches the containers through their network"
+        yield Problem(("remote_debug",), message, "remove one of the two", on_key=True)

@@ -50,6 +50,9 @@ def arns_match_the_region(facts: Facts) -> Iterator[Problem]:
 def _arns(facts: Facts) -> Iterator[tuple[Location, str]]:
     if facts.has("role"):
         yield ("role",), facts.spec.role
+    plan = facts.spec.compute.training_plan if facts.has("compute.training_plan") else None
+    if plan is not None:
+        yield ("compute", "training_plan"), plan
     for key in ("volume_key", "output_key"):
         value = getattr(facts.spec.encryption, key) if facts.has(f"encryption.{key}") else None
         if value is not None:

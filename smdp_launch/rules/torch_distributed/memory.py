@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from smdp_launch.catalog.instances import Instance, instance
 from smdp_launch.diagnostics import Severity
+from smdp_launch.jobfile.yaml.document import Location
 from smdp_launch.request.batch import world_size
 from smdp_launch.request.memory import GIB, Need, least_memory
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 
-_NEEDS = ("model", "compute.instance_type", "compute.instance_count")
+_NEEDS = ("model", "compute.instance_type", "compute.fallback_types", "compute.instance_count")
 #: Above this share, little is left for activations and for what CUDA and NCCL reserve.
 _TIGHT = 0.8
 
@@ -40,22 +41,27 @@ def model_may_not_fit(facts: Facts) -> Iterator[Problem]:
 
 
 def _too_small(facts: Facts, *, certain: bool) -> Iterator[Problem]:
-    type_ = instance(facts.spec.compute.instance_type)
-    need = _need(facts, type_) if type_ is not None else None
-    if type_ is None or need is None:
-        return
-    memory = type_.gpu_memory_gb * GIB
-    cannot = need.total > memory and type_.is_documented("gpu_memory_gb", "gpus")
-    if certain != cannot or need.total <= _TIGHT * memory:
-        return
+    compute = facts.spec.compute
+    places: list[tuple[Location, str]] = [(("model",), compute.instance_type)]
+    places += [(("compute", "fallback_types", index), one) for index, one in enumerate(compute.fallback_types or ())]
+    for at, name in places:
+        type_ = instance(name)
+        need = _need(facts, type_) if type_ is not None else None
+        if type_ is None or need is None:
+            continue
+        memory = type_.gpu_memory_gb * GIB
+        cannot = need.total > memory and type_.is_documented("gpu_memory_gb", "gpus")
+        if certain == cannot and need.total > _TIGHT * memory:
+            yield Problem(at, _message(type_, need, cannot=cannot), _help(facts, need, type_), on_key=at == ("model",))
+
+
+def _message(type_: Instance, need: Need, *, cannot: bool) -> str:
     parts = (("parameters", need.parameters), ("gradients", need.gradients), ("states of the optimizer", need.states))
     listed = ", ".join(f"{size / GIB:.1f} of {name}" for name, size in parts if size)
-    verb = "cannot" if cannot else "may not"
-    message = (
-        f"the model {verb} fit: each {type_.gpu} has {type_.gpu_memory_gb} GiB, and training needs at least"
-        f" {need.total / GIB:.1f} GiB on each ({listed})"
+    return (
+        f"the model {'cannot' if cannot else 'may not'} fit: each {type_.gpu} has {type_.gpu_memory_gb} GiB, and"
+        f" training needs at least {need.total / GIB:.1f} GiB on each ({listed})"
     )
-    yield Problem(("model",), message, _help(facts, need, type_), on_key=True)
 
 
 def _help(facts: Facts, need: Need, type_: Instance) -> str:

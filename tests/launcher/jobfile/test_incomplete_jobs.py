@@ -66,7 +66,7 @@ WHOLE: dict[str, Any] = {
     },
     "amp": "fp16",
     "engine_options": {"custom_mpi_options": "-x NCCL_DEBUG=VERSION"},
-    "overlay": {"RemoteDebugConfig": {"EnableRemoteDebug": True}},
+    "overlay": {"SessionChainingConfig": {"EnableSessionTagChaining": True}},
     "silence": ["SMDP418"],
     "role": "arn:aws:iam::123456789012:role/training",
     "region": "us-west-2",

@@ -27,6 +27,7 @@ Job = dict[str, Any]
 BASE: Job = YAML(typ="safe", pure=True).load(JOB)
 FILE_SYSTEM = "fs-0123456789abcdef0"
 VPC = {"subnets": ["subnet-01234567"], "security_groups": ["sg-89abcdef"]}
+PLANS = "arn:aws:sagemaker:us-east-1:123456789012:training-plan"
 AWS_LIBRARY = {"engine": "smdistributed", "image": None}
 MANIFEST = {"s3": "s3://bucket/train.manifest", "mode": "Pipe", "data_type": "AugmentedManifestFile"}
 AUGMENTED = MANIFEST | {"attributes": ["image-ref", "label"], "record_wrapping": "RecordIO"}
@@ -61,6 +62,7 @@ CASES: dict[str, Job] = {
     "compute.volume_gb": {"compute": {"volume_gb": 99}},
     "compute.max_run": {"compute": {"max_run": 3601}},
     "compute.max_pending": {"compute": {"max_pending": 1801}},
+    "compute.training_plan": {"compute": {"training_plan": f"{PLANS}/spring"}},
     "compute.keep_alive": {"compute": {"keep_alive": 61}},
     "compute.retries": {"compute": {"retries": 3}},
     "spot.max_wait": {"spot": {"max_wait": 7200}, "checkpoint": {"s3": "s3://bucket/checkpoints"}},
@@ -137,13 +139,14 @@ CASES: dict[str, Job] = {
     "engine_options.heartbeat_s": {"engine_options": {"heartbeat_s": 2.5}},
     "engine_options.verbose": {"engine_options": {"verbose": True}},
     "engine_options.custom_mpi_options": AWS_LIBRARY | {"engine_options": {"custom_mpi_options": '-x A="b c"'}},
-    "overlay.NAME": {"overlay": {"RemoteDebugConfig": {"EnableRemoteDebug": True}}},
+    "overlay.NAME": {"overlay": {"SessionChainingConfig": {"EnableSessionTagChaining": True}}},
     "tracking.tensorboard.s3": {"tracking": {"tensorboard": {"s3": "s3://bucket/boards"}}},
     "tracking.tensorboard.path": {"tracking": {"tensorboard": {"s3": "s3://bucket/boards", "path": "/opt/ml/boards"}}},
     "tracking.mlflow.experiment": {"tracking": {"mlflow": {"experiment": "a b", "uri": "https://mlflow.example.com"}}},
     "tracking.mlflow.uri": {"tracking": {"mlflow": {"experiment": "digits", "uri": "https://mlflow.example.com/a"}}},
     "tracking.wandb.project": {"tracking": {"wandb": {"project": "digits"}}},
     "tracking.wandb.entity": {"tracking": {"wandb": {"project": "digits", "entity": "vision"}}},
+    "remote_debug": {"remote_debug": True},
     "silence": {"silence": ["SMDP423", "SMDP505"]},
     "budget.max_usd": {"budget": {"max_usd": 1000.5, "prices": "prices.yaml"}},
     "budget.prices": {"budget": {"prices": "prices.yaml"}},

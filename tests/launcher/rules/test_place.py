@@ -226,7 +226,7 @@ def test_key_id_or_alias_has_no_region(tmp_path: Path) -> None:
 
 
 def test_overlay_arn_of_regional_service_is_compared(tmp_path: Path) -> None:
-    plan = "overlay: {{ResourceConfig: {{TrainingPlanArn: 'arn:aws:sagemaker:{}:123456789012:training-plan/x'}}}}"
+    plan = "overlay: {{MlflowConfig: {{MlflowResourceArn: 'arn:aws:sagemaker:{}:123456789012:mlflow-app/app-x'}}}}"
     assert found(tmp_path, add(plan.format("us-east-1"))) == []
     assert codes(found(tmp_path, add(plan.format("us-west-2")))) == ["SMDP609"]
 

@@ -145,7 +145,10 @@ def _capacity(draw: st.DrawFn, job: Mapping) -> None:
         others = [one for one in ("ml.p3dn.24xlarge", "ml.p3.16xlarge") if one != compute["instance_type"]]
         compute["fallback_types"] = others[: draw(st.integers(1, len(others)))]
     if way != "spot":
-        job["compute"] = optional(draw, compute, max_pending=st.integers(1800, 100_000))
+        plans = st.just("arn:aws:sagemaker:us-east-1:123456789012:training-plan/spring")
+        job["compute"] = optional(draw, compute, max_pending=st.integers(1800, 100_000), training_plan=plans)
+    if draw(st.booleans()) and draw(st.booleans()):
+        job["remote_debug"] = True
 
 
 def _places(draw: st.DrawFn, job: Mapping) -> None:
@@ -169,7 +172,7 @@ def _texts(draw: st.DrawFn, job: Mapping) -> None:
     metrics = st.dictionaries(NAMES, st.sampled_from([r"loss=([0-9.]+)", r"täglich: (\S+)"]), max_size=3)
     overlays = st.sampled_from(
         [
-            {"RemoteDebugConfig": {"EnableRemoteDebug": True}},
+            {"SessionChainingConfig": {"EnableSessionTagChaining": True}},
             {"AlgorithmSpecification": {"ContainerArguments": ["--verbose"]}},
             {"ExperimentConfig": {"ExperimentName": "digits"}, "InfraCheckConfig": {"EnableInfraCheck": True}},
         ]

@@ -78,8 +78,7 @@ class EventView:
             change = {"status": event.status, "message": event.message, "before": event.before}
             _write("status", time=_iso(event.time_ms / 1000), **change, lasted_seconds=event.lasted)
         elif isinstance(event, Waiting):
-            since = _iso(event.since)
-            _write("waiting", what=event.what, reason=event.reason, since=since, again_in_seconds=event.again_in)
+            print_waiting(event.what, event.reason, event.since, event.again_in)
         elif isinstance(event, ServiceRecovered):
             _write("reached", lasted_seconds=event.lasted)
         elif isinstance(event, CheckpointsStalled | CheckpointKept | CheckpointsUnseen):
@@ -108,6 +107,16 @@ class EventView:
 def print_job(job: str, where: str) -> None:
     """Print the job that the following lines are about. The job exists."""
     _write("job", job=job, where=where)
+
+
+def print_waiting(what: str, reason: str, since: float, again_in: float) -> None:
+    """Print what cannot be done until the next try.
+
+    Args:
+        since: seconds since 1970.
+        again_in: seconds.
+    """
+    _write("waiting", what=what, reason=reason, since=_iso(since), again_in_seconds=again_in)
 
 
 def print_resumption(prepared: Resumption) -> None:

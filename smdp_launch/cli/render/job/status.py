@@ -70,10 +70,25 @@ def print_status(
         if ended.billable_seconds is not None:
             name = "billed" if job.where != LOCAL else "runtime"
             rows.append((name, runtime(job.where, ended.billable_seconds, description.hosts)))
+            saved = saving(ended) if job.where != LOCAL else None
+            if saved is not None:
+                rows.append(("spot", saved))
         if ended.model is not None:
             rows.append(("model", ended.model))
+    if description.warm_pool is not None:
+        rows.append(("warm pool", description.warm_pool))
+    if description.remote_debug and ended is None and job.where != LOCAL:
+        rows.append(("shell", f"aws ssm start-session --target sagemaker-training-job:{description.job}_algo-1"))
     print_rows(console, rows)
     print_next(_next(job, description))
+
+
+def saving(ended: Outcome) -> str | None:
+    """What spot capacity saved, as the service counts it; None if it saved nothing."""
+    trained, billed = ended.training_seconds, ended.billable_seconds
+    if not trained or billed is None or billed >= trained:
+        return None
+    return f"{1 - billed / trained:.0%} saved: {duration(billed)} billed of {duration(trained)}"
 
 
 def _run_rows(description: Description, run: RunNow) -> Iterator[tuple[str, str]]:
@@ -177,6 +192,7 @@ def status_json(
         "numbers_problem": str(known.metrics) if isinstance(known.metrics, SmdpError) else None,
         "usd": known.usd,
         "network": known.network.to_json() if known.network is not None else None,
+        "warm_pool": description.warm_pool,
     }
 
 

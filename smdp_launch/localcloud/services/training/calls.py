@@ -13,6 +13,7 @@ from typing import Any
 
 from smdp_launch.localcloud.account import AccountFile
 from smdp_launch.localcloud.arns import training_job_arn
+from smdp_launch.localcloud.capacity import candidates
 from smdp_launch.localcloud.errors import ServiceError, validation
 from smdp_launch.localcloud.job_state import JobState
 from smdp_launch.localcloud.layout import JobFolder
@@ -22,7 +23,7 @@ from smdp_launch.localcloud.runtime import mounts
 from smdp_launch.localcloud.services import quotas
 from smdp_launch.localcloud.services.paging import decode_token, encode_token, numbered_page
 from smdp_launch.localcloud.services.training import search
-from smdp_launch.localcloud.services.training.descriptions import describe, summary, tag_list, warm_pool
+from smdp_launch.localcloud.services.training.descriptions import describe, describe_plan, summary, tag_list, warm_pool
 from smdp_launch.localcloud.services.training.job_store import JobStore, taken
 from smdp_launch.localcloud.services.training.request_checks import MAX_TAGS, check_tags, check_training_job
 
@@ -38,12 +39,13 @@ class TrainingService:
 
     def actions(self) -> dict[str, Action]:
         one = (self.CreateTrainingJob, self.DescribeTrainingJob, self.UpdateTrainingJob, self.StopTrainingJob)
-        many = (self.DeleteTrainingJob, self.ListTrainingJobs, self.Search)
+        many = (self.DescribeTrainingPlan, self.DeleteTrainingJob, self.ListTrainingJobs, self.Search)
         return checked("sagemaker", *one, *many, self.ListTags, self.AddTags, self.DeleteTags)
 
     def CreateTrainingJob(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802 (the service's names)
         check_training_job(request, self._account.read(), caller.region())
         mounts.check(request, self._account)
+        request = _with_first_type(request)
         with self._admission:
             self._admit(request)
             self._jobs.create(request, caller.region())
@@ -53,6 +55,13 @@ class TrainingService:
         folder = self._find(request["TrainingJobName"])
         state = self._jobs.state(folder)
         return describe(self._jobs.request(folder), state, caller.region(), time.time())
+
+    def DescribeTrainingPlan(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
+        name = request["TrainingPlanName"]
+        plan = self._account.read().training_plans.get(name)
+        if plan is None:
+            raise ServiceError("ResourceNotFound", f"Training plan {name} not found.")
+        return describe_plan(name, plan, caller.region())
 
     def UpdateTrainingJob(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         folder = self._require(request["TrainingJobName"])
@@ -191,6 +200,15 @@ class TrainingService:
     def _find_arn(self, resource: str) -> JobFolder:
         prefix = training_job_arn("", caller.region())
         return self._find(resource.removeprefix(prefix) if resource.startswith(prefix) else "")
+
+
+def _with_first_type(request: Parameters) -> Parameters:
+    """The request with the first of its preferred types, until the job gets one of them."""
+    resources = request["ResourceConfig"]
+    if not resources.get("InstancePreferences"):
+        return request
+    kind, count = next(candidates(resources))
+    return {**request, "ResourceConfig": {**resources, "InstanceType": kind, "InstanceCount": count}}
 
 
 def in_use(why: str) -> ServiceError:

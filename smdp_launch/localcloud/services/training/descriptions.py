@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from smdp_launch.localcloud.arns import training_job_arn
+from smdp_launch.localcloud.account import TrainingPlan
+from smdp_launch.localcloud.arns import training_job_arn, training_plan_arn
 from smdp_launch.localcloud.job_state import JobState
 from smdp_launch.localcloud.runtime.artifacts import model_address
 
@@ -24,6 +25,7 @@ def describe(request: Request, state: JobState, region: str, now: float) -> dict
         "EnableManagedSpotTraining": False,
         **{name: value for name, value in request.items() if name != "Tags"},
         "OutputDataConfig": {"KmsKeyId": "", **request["OutputDataConfig"]},
+        "ResourceConfig": _resources(request["ResourceConfig"]),
         "TrainingJobArn": training_job_arn(request["TrainingJobName"], region),
         "ModelArtifacts": {"S3ModelArtifacts": state.model or model_address(request)},
         "TrainingJobStatus": state.status,
@@ -43,6 +45,12 @@ def describe(request: Request, state: JobState, region: str, now: float) -> dict
     return answer
 
 
+def _resources(resources: Request) -> Request:
+    """Without the type that the local cloud keeps beside preferred types: the service shows it as the selected one."""
+    own = ("InstanceType", "InstanceCount") if resources.get("InstancePreferences") else ()
+    return {name: value for name, value in resources.items() if name not in own}
+
+
 def _times(state: JobState, now: float) -> dict[str, Any]:
     if state.started is None:
         return {"TrainingTimeInSeconds": 0, "BillableTimeInSeconds": 0} if state.ended is not None else {}
@@ -53,6 +61,26 @@ def _times(state: JobState, now: float) -> dict[str, Any]:
         "TrainingEndTime": state.ended,
         "TrainingTimeInSeconds": state.training_seconds,
         "BillableTimeInSeconds": state.billable_seconds,
+    }
+
+
+def describe_plan(name: str, plan: TrainingPlan, region: str) -> dict[str, Any]:
+    """The answer of DescribeTrainingPlan. No job takes instances of a plan: all are free."""
+    reserved = {
+        "ReservedCapacityArn": f"{training_plan_arn(name, region)}/reserved-capacity/1",
+        "InstanceType": plan.type,
+        "TotalInstanceCount": plan.count,
+        "Status": plan.status,
+    }
+    return {
+        "TrainingPlanArn": training_plan_arn(name, region),
+        "TrainingPlanName": name,
+        "Status": plan.status,
+        "TotalInstanceCount": plan.count,
+        "AvailableInstanceCount": plan.count,
+        "InUseInstanceCount": 0,
+        "TargetResources": ["training-job"],
+        "ReservedCapacitySummaries": [reserved],
     }
 
 

@@ -111,6 +111,9 @@ def _check_resources(request: Request, region: str) -> None:
     resources = request["ResourceConfig"]
     if resources.get("InstanceGroups"):
         raise _unsupported("ResourceConfig.InstanceGroups; give InstanceType and InstanceCount")
+    if resources.get("InstancePreferences"):
+        _check_preferences(resources)
+        return
     needed = {"InstanceType": "instanceType", "InstanceCount": "instanceCount"}
     faults = [absent(f"resourceConfig.{place}") for name, place in needed.items() if name not in resources]
     if resources.get("InstanceCount", 1) < 1:
@@ -126,6 +129,18 @@ def _check_resources(request: Request, region: str) -> None:
             "ResourceLimitExceeded",
             f"The requested resource training-job/{resources['InstanceType']} is not available in this region",
         )
+
+
+def _check_preferences(resources: Request) -> None:
+    if "InstanceType" in resources:
+        raise validation("InstanceType and InstancePreferences of ResourceConfig exclude each other.")
+    for index, one in enumerate(resources["InstancePreferences"], 1):
+        count = one.get("InstanceCount", resources.get("InstanceCount", 0))
+        if count < 1:
+            place = f"resourceConfig.instancePreferences.{index}.member.instanceCount"
+            raise validation(report([too_small(count, place, 1)]))
+        if count > MAX_HOSTS:
+            raise _unsupported(f"more than {MAX_HOSTS} hosts (ResourceConfig.InstancePreferences)")
 
 
 def _is_not_offered(instance_type: str, region: str) -> bool:

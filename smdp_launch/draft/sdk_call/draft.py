@@ -1,0 +1,174 @@
+"""The draft of a job file from a call of the SDK: what the call says, and what the job file needs besides."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from smdp_launch.catalog import placeholders
+from smdp_launch.catalog.engines import TORCH_DISTRIBUTED, Engine
+from smdp_launch.catalog.frameworks import build, builds, native_builds
+from smdp_launch.catalog.images import parse_image, tag_facts
+from smdp_launch.catalog.instances import has_no_accelerators, instance, supported_instances
+from smdp_launch.draft.data import find_data
+from smdp_launch.draft.draft import job_name, relative
+from smdp_launch.draft.sdk_call import estimator, trainer
+from smdp_launch.draft.sdk_call.find import TRAINER, Found
+from smdp_launch.draft.sdk_call.job import SdkJob, source_of
+
+_LOCAL_MODE = ("local", "local_gpu")
+_FRAMEWORKS = {"PyTorch": "pytorch", "TensorFlow": "tensorflow"}
+
+
+def draft_of(found: Found, file: Path, job_file: Path, engine: Engine | None, name: str | None) -> SdkJob:
+    """The values of the job file at ``job_file``, for the call that ``file`` has.
+
+    Args:
+        engine: None for the engine that the call's distribution means.
+    """
+    is_trainer = found.made.name == TRAINER
+    job = trainer.read_trainer(found) if is_trainer else estimator.read_estimator(found)
+    job.values["schema",] = 1
+    base = found.made.get("base_job_name")
+    job.values["name",] = name or job_name(base if isinstance(base, str) else file.resolve().stem)
+    image = _location(job, "image")
+    job.region(found.region or (parsed.region if (parsed := parse_image(image or "")) is not None else None))
+    _put_engine(job, found, engine, is_trainer)
+    _put_framework(job, found, image)
+    _put_policy(job)
+    _put_source(job, found, file, job_file, is_trainer)
+    _put_defaults(job)
+    _put_local_data(job, job_file, file)
+    if found.others:
+        job.notes.append(f"the job file is for the call in {found.place}; others: {', '.join(found.others)}")
+    job.notes += [f"{one} cannot be read as Python" for one in found.skipped]
+    return job
+
+
+def _location(job: SdkJob, name: str) -> str | None:
+    value = job.values.get((name,))
+    return value if isinstance(value, str) else None
+
+
+def _put_engine(job: SdkJob, found: Found, wanted: Engine | None, is_trainer: bool) -> None:
+    meant, options = (trainer.distribution_of(found), "") if is_trainer else estimator.distribution_of(found)
+    type_ = job.values.get(("compute", "instance_type"))
+    is_cpu = isinstance(type_, str) and has_no_accelerators(type_)
+    given = found.made.get("distributed") or found.made.get("distribution") or found.made.get("distributions")
+    selected = wanted or meant or ("smdistributed" if found.made.name == "TensorFlow" else "nccl")
+    if selected == "nccl" and is_cpu and wanted is None:
+        selected = "gloo"
+    if meant is None and given:
+        job.notes.append(f"engine {selected}: the job file has nothing like `{source_of(given)[:80]}`")
+    elif meant is None:
+        starts = "the script runs once for each GPU" if selected != "gloo" else "the script runs once on each host"
+        job.notes.append(f"engine {selected}: the call has no distribution; {starts}")
+    job.values["engine",] = selected
+    if options and selected == "smdistributed":
+        job.values["engine_options", "custom_mpi_options"] = options
+
+
+def _put_framework(job: SdkJob, found: Found, image: str | None) -> None:
+    call = found.made
+    parsed = parse_image(image) if image is not None else None
+    facts = tag_facts(parsed.tag or "") if parsed is not None else None
+    framework = _FRAMEWORKS.get(call.name)
+    if framework is None:
+        is_tensorflow = call.get("tensorflow_version") or (parsed is not None and "tensorflow" in parsed.repository)
+        framework = "tensorflow" if is_tensorflow else "pytorch"
+    version = call.get("framework_version") or call.get(f"{framework}_version")
+    if not isinstance(version, str) and facts is not None:
+        version = facts.version
+    at = ("framework", "version")
+    engine = job.values["engine",]
+    if not isinstance(version, str):
+        known = native_builds(framework) if engine == "native" else [one.version for one in builds(framework)]
+        with_library = [one.version for one in builds(framework) if one.smddp is not None and one.cuda_major == 11]
+        version = (with_library if engine == "smdistributed" else known)[-1]
+        job.comments[at] = "the file does not name the version: write that of your image"
+    job.values["framework", "name"] = framework
+    job.values[at] = version
+    python = call.get("py_version")
+    digits = re.fullmatch(r"py(\d)(\d+)", python) if isinstance(python, str) else None
+    if digits is not None and image is None:
+        job.values["framework", "python"] = f"{digits[1]}.{digits[2]}"
+
+
+def _put_policy(job: SdkJob) -> None:
+    """``extended`` where only that allows the instance type or the version."""
+    engine, type_ = job.values["engine",], job.values.get(("compute", "instance_type"), "")
+    if engine in TORCH_DISTRIBUTED:
+        return
+    known = build(job.values["framework", "name"], job.values["framework", "version"])
+    is_later = known is not None and known.cuda_major != 11
+    is_other_type = type_ not in supported_instances("strict", engine) and type_ in supported_instances(
+        "extended", engine
+    )
+    if is_later or is_other_type:
+        job.values["policy",] = "extended"
+
+
+def _put_source(job: SdkJob, found: Found, file: Path, job_file: Path, is_trainer: bool) -> None:
+    """The source folder: paths of a call are relative to the folder in which it runs, that of the file."""
+    made = trainer.source_code(found) if is_trainer else found.made
+    entry, folder = job.values.get(("script", "entry")), made.get("source_dir")
+    home, here = job_file.absolute().parent, file.absolute().parent
+    at = ("script", "source")
+    if isinstance(folder, str) and "://" not in folder and not folder.endswith(".tar.gz"):
+        job.values[at] = _relative(here / folder, home)
+    elif folder is None and isinstance(entry, str) and "/" in entry:
+        job.values[at] = _relative((here / entry).parent, home)
+        job.values["script", "entry"] = Path(entry).name
+    else:
+        job.values[at] = _relative(here, home)
+        if folder is not None:
+            job.comments[at] = f"fill in; {source_of(folder)}"
+            job.notes.append(f"script.source is the folder of {file.name}: `{source_of(folder)}` is no local folder")
+    if not isinstance(entry, str):
+        job.values["script", "entry"] = "train.py"
+        job.comments["script", "entry"] = "fill in; the file does not name the script"
+
+
+def _relative(folder: Path, home: Path) -> str:
+    return relative(folder, home) if folder.exists() else folder.as_posix()
+
+
+def _put_defaults(job: SdkJob) -> None:
+    """What the job file needs and the call may leave out, with the SDK's own defaults."""
+    type_at, count_at = ("compute", "instance_type"), ("compute", "instance_count")
+    if job.values.get(type_at) in _LOCAL_MODE:
+        job.notes.append(f"instance_type `{job.values.pop(type_at)}` is the SDK's local mode: use launch --local")
+    if type_at not in job.values:
+        first = {"nccl": "ml.g5.12xlarge", "gloo": "ml.c5.4xlarge"}
+        job.values[type_at] = first.get(job.values["engine",], "ml.p4d.24xlarge")
+        job.comments[type_at] = "fill in; the file does not name the type"
+    if count_at not in job.values:
+        job.values[count_at] = 1
+    type_ = instance(job.values[type_at])
+    if type_ is not None and not job.comments.get(type_at):
+        job.comments[type_at] = f"{type_.gpus} GPU{'s' if type_.gpus > 1 else ''}"
+    if job.values["engine",] == "native" and ("image",) not in job.values:
+        version = job.values["framework", "version"]
+        repository = f"smdp-{job.values['framework', 'name']}"
+        job.values["image",] = placeholders.training_image(repository, version)
+        job.comments["image",] = "fill in"
+
+
+def _put_local_data(job: SdkJob, job_file: Path, file: Path) -> None:
+    channels: Sequence[str] = list(dict.fromkeys(at[1] for at in job.values if at[0] == "channels"))
+    home = job_file.absolute().parent
+    for channel, path in find_data(channels, [home, file.absolute().parent]).items():
+        job.values["local", "channels", channel] = relative(path, home)
+
+
+def nested(job: SdkJob) -> dict[str, Any]:
+    """The values as a mapping for a job file."""
+    result: dict[str, Any] = {}
+    for at, value in job.values.items():
+        inner = result
+        for part in at[:-1]:
+            inner = inner.setdefault(part, {})
+        inner[at[-1]] = value
+    return result

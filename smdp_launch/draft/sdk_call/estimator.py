@@ -1,0 +1,177 @@
+"""A job from an estimator of the SageMaker Python SDK, version 2."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from smdp_launch.draft.sdk_call.find import Found
+from smdp_launch.draft.sdk_call.job import At, SdkJob, is_known, known_texts, source_of
+from smdp_launch.draft.sdk_call.values import Made, Unknown
+
+#: Arguments whose values the job file takes as they are, with the names of version 1 of the SDK.
+_PLAIN: dict[str, At] = {
+    "image_uri": ("image",),
+    "image_name": ("image",),
+    "entry_point": ("script", "entry"),
+    "instance_type": ("compute", "instance_type"),
+    "train_instance_type": ("compute", "instance_type"),
+    "output_kms_key": ("encryption", "output_key"),
+    "volume_kms_key": ("encryption", "volume_key"),
+    "train_volume_kms_key": ("encryption", "volume_key"),
+    "enable_network_isolation": ("network", "isolated"),
+    "encrypt_inter_container_traffic": ("network", "encrypt_traffic"),
+    "checkpoint_local_path": ("checkpoint", "path"),
+    "transformers_version": ("framework", "transformers"),
+}
+_NUMBERS: dict[str, At] = {
+    "instance_count": ("compute", "instance_count"),
+    "train_instance_count": ("compute", "instance_count"),
+    "volume_size": ("compute", "volume_gb"),
+    "train_volume_size": ("compute", "volume_gb"),
+    "max_run": ("compute", "max_run"),
+    "train_max_run": ("compute", "max_run"),
+    "keep_alive_period_in_seconds": ("compute", "keep_alive"),
+    "max_retry_attempts": ("compute", "retries"),
+}
+_READ = frozenset(
+    {
+        *("role", "source_dir", "hyperparameters", "framework_version", "pytorch_version", "tensorflow_version"),
+        *("py_version", "output_path", "checkpoint_s3_uri", "use_spot_instances", "train_use_spot_instances"),
+        *("max_wait", "train_max_wait", "subnets", "security_group_ids", "environment", "tags"),
+        *("metric_definitions", "base_job_name", "distribution", "distributions", "disable_output_compression"),
+        *("input_mode", "sagemaker_session"),
+    }
+)
+#: The SDK's classes of channels from a file system.
+_FILE_SYSTEMS = ("FileSystemInput", "FileSystemDataSource", "file_system_input")
+#: Arguments that say what the launcher does anyway, or that have no effect on a job.
+_WITHOUT_EFFECT = frozenset({"disable_profiler", "debugger_hook_config", "container_log_level", "profiler_config"})
+
+
+def read_estimator(found: Found) -> SdkJob:
+    """The job, without its framework, source folder and name, which depend on more than the call."""
+    call, job = found.made, SdkJob()
+    for name, at in _PLAIN.items():
+        value = call.get(name)
+        job.put(at, None if value is False else value)
+    for name, at in _NUMBERS.items():
+        job.put_number(at, call.get(name))
+    job.role(call.get("role", 0 if call.name == "Estimator" else None))
+    job.hyperparameters(call.get("hyperparameters") or {})
+    job.place(("output", "s3"), call.get("output_path"), "output")
+    if call.get("disable_output_compression") is True:
+        job.values["output", "compression"] = "none"
+    if call.get("checkpoint_s3_uri") is not None:
+        job.place(("checkpoint", "s3"), call.get("checkpoint_s3_uri"), "checkpoints")
+    if (call.get("use_spot_instances") or call.get("train_use_spot_instances")) is True:
+        put_spot(job, call.get("max_wait") or call.get("train_max_wait"))
+    put_network(job, call.get("subnets"), call.get("security_group_ids"))
+    put_texts(job, "environment", call.get("environment"))
+    put_texts(job, "tags", _pairs(call.get("tags"), "Key", "Value"))
+    put_texts(job, "metrics", _pairs(call.get("metric_definitions"), "Name", "Regex"))
+    put_channels(job, _inputs(found.started), call.get("input_mode"))
+    _note_rest(job, call)
+    return job
+
+
+def distribution_of(found: Found) -> tuple[str | None, str]:
+    """The engine that the call's ``distribution`` means, and mpirun's options; None without a known one."""
+    switch = found.made.get("distribution") or found.made.get("distributions")
+    if not isinstance(switch, Mapping):
+        return None, ""
+    library = switch.get("smdistributed")
+    parallel = library.get("dataparallel") if isinstance(library, Mapping) else None
+    if isinstance(parallel, Mapping) and parallel.get("enabled") is True:
+        options = parallel.get("custom_mpi_options")
+        return "smdistributed", options if isinstance(options, str) else ""
+    for name in ("torch_distributed", "pytorchddp", "pytorch_ddp"):
+        chosen = switch.get(name)
+        if isinstance(chosen, Mapping) and chosen.get("enabled") is True:
+            return "nccl", ""
+    return None, ""
+
+
+def put_spot(job: SdkJob, wait: Any) -> None:
+    if isinstance(wait, int):
+        job.values["spot", "max_wait"] = wait
+    else:
+        job.values["spot", "max_wait"] = int(job.values.get(("compute", "max_run"), 86400)) + 3600
+        job.comments["spot", "max_wait"] = "max_run and one hour to wait for capacity"
+
+
+def put_network(job: SdkJob, subnets: Any, groups: Any) -> None:
+    for name, value in (("subnets", subnets), ("security_groups", groups)):
+        listed = known_texts(value)
+        if value is not None and listed is None:
+            job.notes.append(f"network.{name} is not set: `{source_of(value)}` cannot be read from the file")
+        elif listed is not None:
+            job.values["network", name] = listed
+
+
+def put_texts(job: SdkJob, section: str, values: Any) -> None:
+    """Set the entries of ``environment``, ``tags`` or ``metrics``."""
+    if values is None:
+        return
+    if not isinstance(values, Mapping):
+        job.put((section,), values)
+        return
+    for name, value in values.items():
+        job.put((section, str(name)), str(value) if isinstance(value, int | float) else value)
+
+
+def _pairs(value: Any, key: str, content: str) -> Any:
+    """A list of mappings such as ``{"Key": ..., "Value": ...}`` as one mapping."""
+    if not isinstance(value, list):
+        return value
+    pairs = [one for one in value if isinstance(one, Mapping) and isinstance(one.get(key), str)]
+    return {one[key]: one.get(content, "") for one in pairs}
+
+
+def _inputs(started: Made | None) -> Mapping[str, Any]:
+    """The channels of ``fit``: version 2 calls a single one ``training``."""
+    inputs = started.get("inputs", 0) if started is not None else None
+    if inputs is None:
+        return {}
+    return {str(name): one for name, one in inputs.items()} if isinstance(inputs, Mapping) else {"training": inputs}
+
+
+def put_channels(job: SdkJob, channels: Mapping[str, Any], mode: Any = None) -> None:
+    """Set the channels. A channel is a location, or an object of the SDK with one."""
+    for name, value in channels.items():
+        if isinstance(value, Made) and ("file_system_id" in value.named or value.name in _FILE_SYSTEMS):
+            _file_system(job, name, value)
+            continue
+        location, more = value, {}
+        if isinstance(value, Made):
+            location = value.get("s3_data", 0) or value.get("s3_uri", 0) or Unknown(source_of(value))
+            more = {
+                "mode": value.get("input_mode"),
+                "distribution": value.get("distribution"),
+                "data_type": value.get("s3_data_type"),
+                "content_type": value.get("content_type"),
+                "compression": value.get("compression"),
+                "record_wrapping": value.get("record_wrapping"),
+                "attributes": value.get("attribute_names"),
+            }
+        job.place(("channels", name, "s3"), location, name)
+        more["mode"] = more.get("mode") or mode
+        for key, one in more.items():
+            if one not in (None, "None", "File", "FullyReplicated", "S3Prefix") and is_known(one):
+                job.values["channels", name, key] = one
+
+
+def _file_system(job: SdkJob, name: str, value: Made) -> None:
+    kind = "fsx" if value.get("file_system_type", 1) == "FSxLustre" else "efs"
+    job.put(("channels", name, kind), value.get("file_system_id", 0))
+    job.put(("channels", name, "path"), value.get("directory_path", 2))
+    access = value.get("file_system_access_mode", 3)
+    if access == "rw":
+        job.values["channels", name, "access"] = access
+
+
+def _note_rest(job: SdkJob, call: Made) -> None:
+    known = {*_PLAIN, *_NUMBERS, *_READ, *_WITHOUT_EFFECT}
+    rest = sorted(name for name, value in call.named.items() if name not in known and value not in (None, False))
+    if rest:
+        job.notes.append(f"not taken over: {', '.join(rest)}")

@@ -1,0 +1,119 @@
+"""The values of a job file, collected from a call of the SDK."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from smdp_launch.catalog import placeholders
+from smdp_launch.catalog.placeholders import of_hyperparameter
+from smdp_launch.draft.sdk_call.values import Made, Text, Unknown
+
+#: A field of the job file, such as ``("compute", "max_run")``.
+At = tuple[str, ...]
+
+#: Fields whose 0 in the SDK means that they are off.
+_OFF = (("compute", "keep_alive"), ("compute", "retries"))
+_ROLE = re.compile(r"arn:aws[a-z\-]*:iam::\d{12}:role/[\w+=,.@\-/]+")
+_S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\n]*)?")
+
+
+@dataclass
+class SdkJob:
+    """Args:
+    values: by field, in the order of the job file's sections where it matters.
+    comments: a comment for a field's line.
+    notes: sentences for the user, about what the job file does not take over.
+    """
+
+    values: dict[At, Any] = field(default_factory=dict)
+    comments: dict[At, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def put(self, at: At, value: Any) -> None:
+        """Set a field; nothing for None. An unknown value is left out, and noted."""
+        if isinstance(value, Unknown | Text | Made):
+            self.notes.append(f"{'.'.join(at)} is not set: `{source_of(value)}` cannot be read from the file")
+        elif value is not None:
+            self.values[at] = value
+
+    def put_number(self, at: At, value: Any) -> None:
+        if value == 0 and at in _OFF:
+            return
+        self.put(at, int(value) if isinstance(value, float) and value.is_integer() else value)
+
+    def place(self, at: At, value: Any, default: str) -> None:
+        """Set a location in S3. What is unknown in it becomes a placeholder."""
+        known = _location(value)
+        self.values[at] = known or f"{placeholders.BUCKET}/{default}"
+        if known is None or known.startswith(placeholders.BUCKET):
+            self.comments[at] = "fill in" if value is None else f"fill in; {source_of(value)}"
+
+    def role(self, value: Any) -> None:
+        if isinstance(value, str) and _ROLE.fullmatch(value):
+            self.values["role",] = value
+            return
+        self.values["role",] = placeholders.ROLE
+        self.comments["role",] = "fill in" if value is None else f"fill in; {source_of(value)}"
+
+    def region(self, value: str | None) -> None:
+        self.values["region",] = value or placeholders.REGION
+        if value is None:
+            self.comments["region",] = "fill in"
+
+    def hyperparameters(self, value: Any) -> None:
+        if not isinstance(value, Mapping):
+            self.put(("script", "hyperparameters"), value)
+            return
+        for name, one in value.items():
+            at = ("script", "hyperparameters", str(name))
+            if str(name).startswith("sagemaker_"):
+                self.notes.append(f"{name} is not taken over: the launcher sets the toolkit's hyperparameters")
+            elif is_known(one):
+                self.values[at] = one
+            else:
+                self.values[at] = of_hyperparameter(str(name))
+                self.comments[at] = f"fill in; {source_of(one)}"
+
+
+def is_known(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(map(is_known, value.values()))
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return all(map(is_known, value))
+    return not isinstance(value, Unknown | Text | Made)
+
+
+def known_texts(value: Any) -> list[str] | None:
+    """A list of texts that are all known; None for anything else."""
+    if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+        return value
+    return None
+
+
+def source_of(value: Any) -> str:
+    """The expression of an unknown value."""
+    if isinstance(value, Unknown | Text):
+        return value.source
+    return f"{value.path}(...)" if isinstance(value, Made) else repr(value)
+
+
+def _location(value: Any) -> str | None:
+    """The location in S3, with ``your-bucket`` for a bucket that is not known; None if it is no location."""
+    if isinstance(value, str):
+        return value if _S3.fullmatch(value) else None
+    if not isinstance(value, Text):
+        return None
+    text = "".join(one if isinstance(one, str) else f"your-{_plain(one.source)}" for one in value.parts)
+    if not text.startswith("s3://"):
+        return None
+    bucket, _, key = text.removeprefix("s3://").partition("/")
+    known = bucket if "your-" not in bucket else placeholders.BUCKET.removeprefix("s3://")
+    location = f"s3://{known}/{key}" if key else f"s3://{known}"
+    return location if _S3.fullmatch(location) else None
+
+
+def _plain(source: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", source.lower()).strip("-")[:30] or "part"

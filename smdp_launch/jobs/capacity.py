@@ -1,0 +1,240 @@
+"""Waits for capacity: creates the job again, in one region after the other, until SageMaker has hosts for it.
+
+SageMaker accepts a job that it has no hosts for, keeps it pending, and fails it after a time (CapacityError); or it
+refuses the job while the account's quota is in use. At any time there is at most one job: the next one is created only
+when the service has reported the end of the one before.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from smdp_launch.errors import Interrupted, ServiceProblem, WaitTimedOut
+from smdp_launch.jobs.records.history import record_end, record_plan
+from smdp_launch.jobs.records.outcome import ENDED, outcome
+from smdp_launch.jobs.service.clients import Clients
+from smdp_launch.jobs.status.description import describe_training_job
+from smdp_launch.jobs.submit import stop, submit
+from smdp_launch.planning.plan import Plan
+
+#: The secondary statuses before a job has hosts.
+_PENDING = frozenset({"Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack"})
+#: The FailureReason of a job that got no hosts.
+_NO_CAPACITY = re.compile(
+    r"\bCapacityError\b|insufficient\w* capacity|unable to provision .{0,40}capacity", re.IGNORECASE
+)
+#: The service's message for a quota: its limit, and the instances that the job needs.
+_QUOTA = re.compile(r"service limit '[^']*' is (\d+) .*request delta of (\d+)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Pauses:
+    """Seconds.
+
+    Args:
+        first: between the first round of all regions and the second; each further pause is twice as long.
+        longest: upper limit of a pause.
+        poll: between two looks at a pending job.
+        longest_pending: how long a job may be pending while another region is left to try.
+        stopping: how long the service may take to stop a pending job.
+    """
+
+    first: float = 60.0
+    longest: float = 900.0
+    poll: float = 15.0
+    longest_pending: float = 1200.0
+    stopping: float = 600.0
+
+    def within(self, total: float) -> Pauses:
+        """Shorter pauses for a wait of ``total`` seconds."""
+        return Pauses(
+            min(self.first, total / 10),
+            min(self.longest, total / 4),
+            min(self.poll, total / 20),
+            min(self.longest_pending, total / 4),
+            self.stopping,
+        )
+
+    def after(self, rounds: int) -> float:
+        """The pause after ``rounds`` rounds, with jitter: jobs that were refused together do not ask together."""
+        most = min(self.longest, self.first * 2.0 ** min(rounds - 1, 16))
+        return most * random.uniform(0.75, 1.0)  # noqa: S311 - jitter, not secrets
+
+
+@dataclass(frozen=True)
+class Region:
+    """A region that the job may run in.
+
+    Args:
+        plan: makes a plan with a new name: a name can be used once.
+    """
+
+    clients: Clients
+    plan: Callable[[], Plan]
+
+
+@dataclass(frozen=True)
+class Waits:
+    """What the wait reports: a job is pending, or could not get hosts, or the next one follows after a pause.
+
+    Args:
+        job: None between two jobs.
+        again_in: seconds until the next job; None while one is pending.
+    """
+
+    region: str
+    job: str | None
+    reason: str
+    again_in: float | None = None
+
+
+@dataclass
+class CapacityWait:
+    """Args:
+    total: seconds until the wait ends without a job.
+    report: called for each change.
+    """
+
+    regions: Sequence[Region]
+    total: float
+    report: Callable[[Waits], None]
+    pauses: Pauses = Pauses()
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._deadline = self.clock() + self.total
+        self._interrupted = self.regions[0].clients.interrupted
+
+    def run(self) -> tuple[Clients, Plan]:
+        """Create jobs until one has hosts, or has ended for another reason than capacity.
+
+        Returns:
+            The clients of its region, and its plan.
+
+        Raises:
+            WaitTimedOut: no job got hosts in time; none is left.
+            ServiceProblem: the service refused the job for another reason, or does not stop a pending job.
+            EnvironmentProblem: the credentials have expired.
+            Interrupted: `clients.interrupted` was set; the pending job was stopped.
+        """
+        for region, rounds in self._turns():
+            plan = region.plan()
+            reason = self._create(region, plan) or self._await(region, plan)
+            if reason is None:
+                return region.clients, plan
+            self.report(Waits(plan.spec.region, None, reason))
+            if region is self.regions[-1]:
+                self._pause(plan.spec.region, rounds, reason)
+        raise AssertionError("the turns do not end")
+
+    def _turns(self) -> Iterator[tuple[Region, int]]:
+        rounds = 0
+        while True:
+            rounds += 1
+            yield from ((one, rounds) for one in self.regions)
+
+    def _create(self, region: Region, plan: Plan) -> str | None:
+        """Create the job. The reason, if the account's quota is in use."""
+        record_plan(plan, datetime.now(timezone.utc))
+        try:
+            submit(region.clients, plan)
+        except ServiceProblem as error:
+            if not _is_quota_in_use(error):
+                raise
+            return str(error)
+        return None
+
+    def _await(self, region: Region, plan: Plan) -> str | None:
+        """Wait until the job has hosts: None. The reason, if it gets none."""
+        began, shown = self.clock(), ""
+        while True:
+            described = describe_training_job(region.clients, plan.job)
+            if _has_hosts(described):
+                return None
+            if str(described["TrainingJobStatus"]) in ENDED:
+                return _record_failure(plan, described)
+            message = _message(described)
+            if message != shown:
+                self.report(Waits(plan.spec.region, plan.job, message))
+                shown = message
+            reason = self._gives_up(began)
+            if reason is not None:
+                return self._withdraw(region, plan, reason)
+            if self._interrupted.wait(min(self.pauses.poll, max(0.0, self._deadline - self.clock()) + 0.01)):
+                self._interrupted.clear()
+                if self._withdraw(region, plan, "interrupted") is None:
+                    return None
+                raise Interrupted(f"job {plan.job} waited for capacity in {plan.spec.region} and was stopped")
+
+    def _gives_up(self, began: float) -> str | None:
+        if self.clock() >= self._deadline:
+            return "the time is over"
+        has_others = len(self.regions) > 1
+        if has_others and self.clock() >= began + self.pauses.longest_pending:
+            return f"pending for {self.pauses.longest_pending:.0f} s"
+        return None
+
+    def _withdraw(self, region: Region, plan: Plan, reason: str) -> str | None:
+        """Stop a pending job and wait for its end. None if it got hosts before that."""
+        described = describe_training_job(region.clients, plan.job)
+        if _has_hosts(described):
+            return None
+        stop(region.clients, plan.job)
+        until = self.clock() + self.pauses.stopping
+        while str(described["TrainingJobStatus"]) not in ENDED:
+            if self.clock() > until:
+                where = f"{plan.job} in {plan.spec.region}"
+                raise ServiceProblem(f"job {where} does not stop: no other job was created; see smdp-launch status")
+            time.sleep(min(1.0, self.pauses.poll))
+            described = describe_training_job(region.clients, plan.job)
+        record_end(plan.job, outcome(described), datetime.now(timezone.utc))
+        if self.clock() >= self._deadline:
+            raise self._timed_out(reason)
+        return reason
+
+    def _pause(self, region: str, rounds: int, reason: str) -> None:
+        gap = self.pauses.after(rounds)
+        if self.clock() + gap >= self._deadline:
+            raise self._timed_out(reason)
+        self.report(Waits(region, None, reason, gap))
+        if self._interrupted.wait(gap):
+            raise Interrupted("interrupted between two jobs: no job is left")
+
+    def _timed_out(self, reason: str) -> WaitTimedOut:
+        return WaitTimedOut(f"no capacity within {self.total:.0f} s, and no job is left; last: {reason}")
+
+
+def _has_hosts(described: Mapping[str, Any]) -> bool:
+    """Whether the job has hosts, or had some before it ended. A job that was stopped has ended without capacity
+    being the reason, so the wait ends too."""
+    status = str(described["TrainingJobStatus"])
+    if status in ENDED:
+        return not (status == "Failed" and _NO_CAPACITY.search(str(described.get("FailureReason", ""))))
+    return status == "Stopping" or str(described.get("SecondaryStatus", "Starting")) not in _PENDING
+
+
+def _record_failure(plan: Plan, described: Mapping[str, Any]) -> str:
+    record_end(plan.job, outcome(described), datetime.now(timezone.utc))
+    return str(described.get("FailureReason", "no capacity"))
+
+
+def _message(described: Mapping[str, Any]) -> str:
+    transitions = described.get("SecondaryStatusTransitions", [])
+    text = str(transitions[-1].get("StatusMessage", "")) if transitions else ""
+    return text or str(described.get("SecondaryStatus", "Pending"))
+
+
+def _is_quota_in_use(error: ServiceProblem) -> bool:
+    """Whether the job fits the quota of the account once other jobs have ended."""
+    cause = error.__cause__
+    response = getattr(cause, "response", {})
+    if response.get("Error", {}).get("Code") != "ResourceLimitExceeded":
+        return False
+    numbers = _QUOTA.search(str(response["Error"].get("Message", "")))
+    return numbers is not None and int(numbers[2]) <= int(numbers[1])

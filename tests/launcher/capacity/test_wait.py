@@ -1,0 +1,254 @@
+"""`launch --wait-for-capacity`: one job at a time, on the allowed types and regions, until one has hosts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from smdp_launch.checking.job import check_job
+from smdp_launch.errors import ExitCode, Interrupted, ServiceProblem, WaitTimedOut
+from smdp_launch.jobs.capacity import CapacityWait, Pauses, Region, Waits
+from smdp_launch.jobs.service.clients import Clients, connect_aws
+from smdp_launch.planning.prepare import make_plan
+from smdp_launch.testing import LocalCloud, local_cloud
+from tests.conftest import JOB, LAUNCHER, write_job
+from tests.support import command
+from tests.support.waiting import wait_for
+
+NONE_IN_EAST = "capacity: {us-east-1: {ml.p4d.24xlarge: 0}}\ncapacity_wait: 0\n"
+#: In AWS's own images, which each region has.
+NCCL = JOB.replace("engine: native", "engine: nccl").replace("image: ", "# image: ").replace('"2.0.1"', '"2.5.1"')
+QUICK = Pauses(first=0.1, longest=0.2, poll=0.05, longest_pending=60.0, stopping=30.0)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[LocalCloud]:
+    with local_cloud() as made:
+        boto3.client("s3").create_bucket(Bucket="bucket")
+        place = {"LocationConstraint": "us-west-2"}
+        boto3.client("s3", "us-west-2").create_bucket(Bucket="bucket-west", CreateBucketConfiguration=place)
+        for name in ("bucket", "bucket-west"):
+            boto3.client("s3").put_object(Bucket=name, Key="train/part-0", Body=b"0123456789")
+        yield made
+
+
+@pytest.fixture
+def cloud(shared: LocalCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCloud]:
+    """The account of this test, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    write_job(tmp_path, NCCL)
+    yield shared
+    (shared.state / "account.yaml").unlink(missing_ok=True)
+
+
+def account(cloud: LocalCloud, text: str) -> None:
+    (cloud.state / "account.yaml").write_text(text)
+
+
+def region_of(clients: Clients) -> str:
+    return str(clients.sagemaker.meta.region_name)
+
+
+def jobs(*regions: str) -> list[tuple[str, dict[str, Any]]]:
+    """The descriptions of all jobs of these tests' name, by region, in the order of their creation."""
+    found = []
+    for region in regions:
+        sagemaker = boto3.client("sagemaker", region_name=region)
+        listed = sagemaker.list_training_jobs(NameContains="small", MaxResults=100)["TrainingJobSummaries"]
+        found += [(region, sagemaker.describe_training_job(TrainingJobName=one["TrainingJobName"])) for one in listed]
+    return sorted(found, key=lambda one: one[1]["CreationTime"])
+
+
+class Wait:
+    """A wait for the job of the current folder in regions, and what it reported."""
+
+    def __init__(self, *regions: str, total: float = 60.0, text: str = NCCL, pauses: Pauses = QUICK) -> None:
+        self.reported: list[Waits] = []
+        self.names: list[str] = []
+        self.regions = [Region(connect_aws(one), self._plan(one, text)) for one in regions]
+        self.wait = CapacityWait(self.regions, total, self.reported.append, pauses)
+
+    def _plan(self, region: str, text: str) -> Callable[[], Any]:
+        def plan() -> Any:
+            made = make_plan(check_job(write_job(Path.cwd(), text), settings=[f"region={region}"]))
+            self.names.append(made.job)
+            return made
+
+        return plan
+
+    def created(self) -> list[tuple[str, dict[str, Any]]]:
+        regions = {region_of(one.clients) for one in self.regions}
+        return [one for one in jobs(*regions) if one[1]["TrainingJobName"] in self.names]
+
+
+def test_job_without_capacity_runs_in_another_region(cloud: LocalCloud) -> None:
+    account(cloud, NONE_IN_EAST)
+    wait = Wait("us-east-1", "us-west-2")
+    clients, plan = wait.wait.run()
+    assert (region_of(clients), plan.spec.region) == ("us-west-2", "us-west-2")
+    first, second = wait.created()
+    assert (first[0], first[1]["TrainingJobStatus"]) == ("us-east-1", "Failed")
+    assert first[1]["FailureReason"].startswith("CapacityError: Unable to provision requested ML compute capacity")
+    assert second[1]["TrainingJobName"] == plan.job
+    assert second[1]["CreationTime"] >= first[1]["SecondaryStatusTransitions"][-1]["StartTime"]  # one after the other
+    assert [one.region for one in wait.reported if one.job is None] == ["us-east-1"]
+
+
+@pytest.mark.runs
+def test_job_gets_the_first_type_with_capacity(cloud: LocalCloud) -> None:
+    account(cloud, NONE_IN_EAST)
+    text = NCCL.replace("  max_run: 600\n", "  max_run: 600\n  fallback_types: [ml.p3dn.24xlarge]\n")
+    wait = Wait("us-east-1", text=text)
+    _, plan = wait.wait.run()
+    ((_, described),) = wait.created()
+    assert described["TrainingJobName"] == plan.job
+    assert described["ResourceConfig"]["SelectedInstanceType"] == "ml.p3dn.24xlarge"
+    assert "InstanceType" not in described["ResourceConfig"]
+
+
+@pytest.mark.runs
+def test_pending_job_gets_hosts_when_there_is_capacity(cloud: LocalCloud) -> None:
+    account(cloud, NONE_IN_EAST.replace("capacity_wait: 0", "capacity_wait: 60"))
+    wait = Wait("us-east-1")
+
+    def report(waits: Waits) -> None:
+        wait.reported.append(waits)
+        if "Insufficient capacity" in waits.reason:
+            account(cloud, "")
+
+    wait.wait.report = report
+    _, plan = wait.wait.run()
+    assert [one[1]["TrainingJobName"] for one in wait.created()] == [plan.job]
+    assert any("Insufficient capacity error from EC2" in one.reason for one in wait.reported)
+
+
+@pytest.mark.runs
+def test_pending_job_is_stopped_before_the_next_region_is_tried(cloud: LocalCloud) -> None:
+    account(cloud, NONE_IN_EAST.replace("capacity_wait: 0", "capacity_wait: 600"))
+    # The job in the other region must leave its pending status within this time, also on a loaded machine.
+    wait = Wait("us-east-1", "us-west-2", pauses=replace(QUICK, longest_pending=8.0))
+    _, plan = wait.wait.run()
+    first, second = wait.created()
+    assert (first[1]["TrainingJobStatus"], second[1]["TrainingJobName"]) == ("Stopped", plan.job)
+    assert second[1]["CreationTime"] >= first[1]["SecondaryStatusTransitions"][-1]["StartTime"]
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("capacity_wait", [0, 600])
+def test_no_job_is_left_when_the_time_is_over(cloud: LocalCloud, capacity_wait: int) -> None:
+    account(cloud, NONE_IN_EAST.replace("capacity_wait: 0", f"capacity_wait: {capacity_wait}"))
+    wait = Wait("us-east-1", total=2.0)
+    with pytest.raises(WaitTimedOut, match="no capacity within 2 s, and no job is left"):
+        wait.wait.run()
+    states = [one[1]["TrainingJobStatus"] for one in wait.created()]
+    assert states
+    assert set(states) <= {"Failed", "Stopped"}
+    if capacity_wait == 0:
+        assert len(states) >= 2  # created again, with pauses
+        gaps = [one.again_in for one in wait.reported if one.again_in is not None]
+        assert gaps
+        assert all(0 < one <= QUICK.longest for one in gaps)
+
+
+@pytest.mark.runs
+def test_quota_in_use_is_waited_for_and_a_quota_too_small_is_refused(cloud: LocalCloud) -> None:
+    account(cloud, "quotas: {ml.p4d.24xlarge: 1}\n")
+    with pytest.raises(ServiceProblem, match="ResourceLimitExceeded"):
+        Wait("us-east-1").wait.run()
+    account(cloud, "quotas: {ml.p4d.24xlarge: 2}\n" + NONE_IN_EAST.replace("capacity_wait: 0", "capacity_wait: 600"))
+    other = make_plan(check_job(write_job(Path.cwd(), NCCL)))
+    clients = connect_aws("us-east-1")
+    clients.sagemaker.create_training_job(**other.request)  # holds the quota
+    wait = Wait("us-east-1", "us-west-2")
+    _, plan = wait.wait.run()
+    assert plan.spec.region == "us-west-2"
+    assert any("utilization of 2 Instances" in one.reason for one in wait.reported)
+    clients.sagemaker.stop_training_job(TrainingJobName=other.job)
+
+
+@pytest.mark.runs
+def test_interrupt_stops_the_pending_job(cloud: LocalCloud) -> None:
+    account(cloud, NONE_IN_EAST.replace("capacity_wait: 0", "capacity_wait: 600"))
+    wait = Wait("us-east-1")
+    wait.wait.report = lambda waits: wait.regions[0].clients.interrupted.set()
+    with pytest.raises(Interrupted, match="waited for capacity in us-east-1 and was stopped"):
+        wait.wait.run()
+    assert [one[1]["TrainingJobStatus"] for one in wait.created()] == ["Stopped"]
+
+
+@pytest.mark.runs
+def test_other_failure_of_the_job_ends_the_wait(cloud: LocalCloud) -> None:
+    account(cloud, "roles: {}\n")
+    with pytest.raises(ServiceProblem):
+        Wait("us-east-1").wait.run()
+
+
+def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return command.run(Path.cwd(), "launch", "--yes", *arguments, timeout=120, env={**os.environ}, **options)
+
+
+def test_launch_waits_and_follows_the_job_in_the_other_region(cloud: LocalCloud) -> None:
+    account(cloud, NONE_IN_EAST)
+    west = NCCL.replace("s3://bucket/", "s3://bucket-west/").replace("us-east-1", "us-west-2")
+    Path("west.yaml").write_text(west)
+    ran = run("--wait-for-capacity", "20s", "--also", "west.yaml")
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    assert "note: us-east-1: no hosts: CapacityError: Unable to provision" in ran.stderr
+    history = [json.loads(one) for one in Path(".smdp/history.jsonl").read_text().splitlines()]
+    assert [one["where"] for one in history if "where" in one] == ["us-east-1", "us-west-2"]
+    assert [one["ended"] for one in history if "ended" in one] == ["Failed", "Completed"]
+
+
+@pytest.mark.runs
+def test_launch_without_capacity_in_time_has_its_exit_code(cloud: LocalCloud) -> None:
+    account(cloud, NONE_IN_EAST)
+    ran = run("--wait-for-capacity", "4s", "--json")
+    assert ran.returncode == ExitCode.WAIT_TIMED_OUT
+    assert "no capacity within 4 s, and no job is left" in ran.stderr
+    lines = [json.loads(one) for one in ran.stdout.splitlines()]
+    assert {one["seen"] for one in lines[:-1]} == {"waiting"}
+    assert lines[-1]["exit_code"] == ExitCode.WAIT_TIMED_OUT
+
+
+@pytest.mark.runs
+def test_ctrl_c_leaves_no_job(cloud: LocalCloud) -> None:
+    account(cloud, NONE_IN_EAST.replace("capacity_wait: 0", "capacity_wait: 600"))
+    arguments = [str(LAUNCHER), "launch", "--yes", "--wait-for-capacity", "60s"]
+    with subprocess.Popen(arguments, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        wait_for(lambda: any(one[1]["TrainingJobStatus"] == "InProgress" for one in jobs("us-east-1")), "the job")
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == ExitCode.INTERRUPTED, said
+    assert "was stopped" in said
+    assert all(one[1]["TrainingJobStatus"] != "InProgress" for one in jobs("us-east-1"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--also", "job.yaml"], "--also needs --wait-for-capacity"),
+        (["--local", "--wait-for-capacity", "1h"], "--wait-for-capacity is for jobs on AWS"),
+        (["--wait-for-capacity", "soon"], "'soon' is no time: write one such as 30m or 6h"),
+        (["--wait-for-capacity", "29d"], "28d at most"),
+    ],
+)
+def test_wrong_options_are_refused(job_folder: Path, arguments: list[str], message: str) -> None:
+    ran = command.run(write_job(job_folder).parent, "launch", *arguments, timeout=60)
+    assert (ran.returncode, message in " ".join(ran.stderr.split())) == (ExitCode.USAGE, True), ran.stderr
+
+
+def test_errors_of_another_file_are_reported_before_any_job(job_folder: Path) -> None:
+    path = write_job(job_folder, NCCL)
+    (job_folder / "west.yaml").write_text(NCCL.replace("ml.p4d.24xlarge", "ml.p4d.24xlarg"))
+    ran = command.run(path.parent, "launch", "--wait-for-capacity", "1h", "--also", "west.yaml", timeout=60)
+    assert ran.returncode == ExitCode.JOB_FILE_REFUSED
+    assert "west.yaml:" in ran.stderr
