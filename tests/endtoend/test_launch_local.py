@@ -43,7 +43,7 @@ def test_local_job_runs_and_writes_model(job: Job) -> None:
         assert f"{host}:{rank} | arguments ['--epochs', '2', '--flag', 'True', '--text', 'a b']" in lines
     statuses = re.findall(r"^ *\d+\.\d s  (\w+)", ran.stdout, re.MULTILINE)
     assert statuses == ["Pending", "Downloading", "Training", "Uploading", "Completed"]
-    assert "step 4/4  loss 0.25" in lines
+    assert any(line.startswith("step 4/4  loss 0.25") for line in lines)  # a rate may follow
     assert "result  accuracy 0.5" in lines
     model = next(line.split()[1] for line in lines if line.startswith("model"))
     with tarfile.open(job.folder / model) as tar:

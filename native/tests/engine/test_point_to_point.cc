@@ -357,11 +357,22 @@ TEST(PointToPoint, ARankThatLeftDoesNotFailRanksThatDoNotWaitForIt) {
 
 // Few bytes are copied before the receiver's call, but within a host the send ends only when the receiver has
 // them.
-TEST(PointToPoint, ASendWithinAHostFailsWhenItsReceiverLeaves) {
+TEST(PointToPoint, ASendWithinAHostFailsWhenItsReceiverHasLeft) {
   Post post({.hosts = {2, 1}});
-  const auto sending = post.send(0, 1, Buffer(10));
+  const std::uint64_t other = post.cluster().group({0, 1}, "other");
   post.cluster().engine(1).destroy_group(post.group());
-  const Status status = sending->finish();
+  // Its engine has destroyed the group when a later call ends. Before, it would take the message.
+  std::vector<Job> later(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    Job& job = later[static_cast<std::size_t>(rank)];
+    job.what = {Collective::kAllReduce, DType::kInt32, ReduceOp::kSum, 0, 100};
+    job.input = random_buffer(DType::kInt32, 100, 1);
+    start(post.cluster(), rank, other, {0, 1}, job);
+  }
+  for (Job& job : later) {
+    ASSERT_TRUE(finish(job).ok());
+  }
+  const Status status = post.send(0, 1, Buffer(10))->finish();
   EXPECT_EQ(status.code(), Code::kPeerLost);
   EXPECT_NE(status.message().find("rank 1 (host host-0) destroyed the group"), std::string::npos)
       << status.message();
