@@ -124,7 +124,7 @@ def test_denied_call_is_a_note_and_no_error(run: Callable[..., Ran]) -> None:
     ran = run("preflight", "--json", account=denied, job=JOB + NET)
     document = the_document(ran, "preflight")
     assert ran.returncode == ExitCode.OK
-    assert {one for one, state in states(document).items() if state == "ok"} == {"buckets", "data"}
+    assert {one for one, state in states(document).items() if state == "ok"} == {"buckets", "data", "training plan"}
     assert notes(document)["network"] == "no permission for DescribeSubnets"
     assert notes(document)["role"] == "the account of your credentials is not known"
     assert run("launch", "--yes", account=denied).returncode == ExitCode.OK
