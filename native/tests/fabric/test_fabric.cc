@@ -206,8 +206,8 @@ TEST(FabricChoice, ALibraryThatIsTooOldOrNoLibfabricIsRefused) {
 TEST(FabricChoice, ADeviceIsOfferedByItsDriver) {
   const std::filesystem::path root = std::filesystem::temp_directory_path() / "smdp-rdma-devices";
   std::filesystem::remove_all(root);
-  const Options options;
-  EXPECT_EQ(fabric_offer(options, root), "");
+  Options options;
+  options.transport = "auto";
   for (const auto& [device, driver] : {std::pair("mlx5_0", "mlx5_core"), std::pair("rdmap0s6", "efa")}) {
     EXPECT_EQ(fabric_offer(options, root), "");
     std::filesystem::create_directories(root / device / "device");
@@ -215,6 +215,7 @@ TEST(FabricChoice, ADeviceIsOfferedByItsDriver) {
                                               root / device / "device/driver");
   }
   EXPECT_EQ(fabric_offer(options, root), "efa");
+  EXPECT_EQ(fabric_offer(Options(), root), "");  // by default, none is asked for
   std::filesystem::remove_all(root);
 }
 
