@@ -84,14 +84,13 @@ def await_capacity(
     from smdp_launch.jobs.service.clients import connect_aws
     from smdp_launch.planning.prepare import make_plan
 
-    regions = []
-    for index, job in enumerate(jobs):
+    regions = [Region(first, lambda: make_plan(jobs[0]))]
+    for job in jobs[1:]:
         plan = make_plan(job)
-        clients = first if index == 0 else connect_aws(plan.spec.region)
+        clients = connect_aws(plan.spec.region)
         clients.on_waiting = print_retry
         clients.interrupted = first.interrupted
-        if index:
-            require_account(clients, plan, ignore)
+        require_account(clients, plan, ignore)
         regions.append(Region(clients, lambda job=job: make_plan(job)))  # type: ignore[misc]
     with interrupts_deferred(first):
         wait = CapacityWait(regions, total, _print_json if as_json else _print, Pauses().within(total))

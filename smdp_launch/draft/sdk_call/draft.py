@@ -33,7 +33,8 @@ def draft_of(found: Found, file: Path, job_file: Path, engine: Engine | None, na
     job.values["schema",] = 1
     base = found.made.get("base_job_name")
     job.values["name",] = name or job_name(base if isinstance(base, str) else file.resolve().stem)
-    image = _location(job, "image")
+    value = job.values.get(("image",))
+    image = value if isinstance(value, str) else None
     job.region(found.region or (parsed.region if (parsed := parse_image(image or "")) is not None else None))
     _put_engine(job, found, engine, is_trainer)
     _put_framework(job, found, image)
@@ -45,11 +46,6 @@ def draft_of(found: Found, file: Path, job_file: Path, engine: Engine | None, na
         job.notes.append(f"the job file is for the call in {found.place}; others: {', '.join(found.others)}")
     job.notes += [f"{one} cannot be read as Python" for one in found.skipped]
     return job
-
-
-def _location(job: SdkJob, name: str) -> str | None:
-    value = job.values.get((name,))
-    return value if isinstance(value, str) else None
 
 
 def _put_engine(job: SdkJob, found: Found, wanted: Engine | None, is_trainer: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
@@ -182,24 +183,21 @@ def image(account: Account) -> Iterator[Problem | str]:
 def quota(account: Account) -> Iterator[Problem | str]:
     """The quota of the instance type, or of each of several: SageMaker passes over a type that has none left."""
     resources, spot = account.plan.request["ResourceConfig"], account.plan.spec.spot is not None
-    wanted = resources.get("InstancePreferences") or [resources]
-    results = [_quota(account, str(one["InstanceType"]), int(one["InstanceCount"]), spot) for one in wanted]
-    if any(fits for _, fits in results):
-        yield "; ".join(numbers for numbers, _ in results)
+    preferences = resources.get("InstancePreferences") or [resources]
+    wanted = [(str(one["InstanceType"]), int(one["InstanceCount"])) for one in preferences]
+    limits = [_limit(account, _quota_name(kind, spot)) for kind, _ in wanted]
+    hosts = _used(account, spot)
+    numbers = "; ".join(
+        f"{f'{kind}: ' if len(wanted) > 1 else ''}limit {limit}, in use {hosts[kind]}, needed {needed}"
+        for (kind, needed), limit in zip(wanted, limits, strict=True)
+    )
+    if any(hosts[kind] + needed <= limit for (kind, needed), limit in zip(wanted, limits, strict=True)):
+        yield numbers
         return
-    names = " or ".join(f"'{_quota_name(str(one['InstanceType']), spot)}'" for one in wanted)
-    types = " or ".join(f"{one['InstanceCount']} x {one['InstanceType']}" for one in wanted)
+    names = " or ".join(f"'{_quota_name(kind, spot)}'" for kind, _ in wanted)
+    types = " or ".join(f"{needed} x {kind}" for kind, needed in wanted)
     help_ = f"request an increase of {names} in Service Quotas (takes days), or wait until other jobs have ended"
-    message = f"the quota is too small for {types}: {'; '.join(numbers for numbers, _ in results)}"
-    yield Problem(("compute", "instance_count"), message, help_)
-
-
-def _quota(account: Account, kind: str, needed: int, spot: bool) -> tuple[str, bool]:
-    """The numbers of a type as text, and whether the job fits."""
-    limit, used = _limit(account, _quota_name(kind, spot)), _used(account, kind, spot)
-    several = len(account.plan.request["ResourceConfig"].get("InstancePreferences", ())) > 1
-    numbers = f"limit {limit}, in use {used}, needed {needed}"
-    return f"{kind}: {numbers}" if several else numbers, used + needed <= limit
+    yield Problem(("compute", "instance_count"), f"the quota is too small for {types}: {numbers}", help_)
 
 
 def _quota_name(kind: str, spot: bool) -> str:
@@ -215,12 +213,15 @@ def _limit(account: Account, name: str) -> int:
     raise NotChecked(f"Service Quotas does not list {name!r}")
 
 
-def _used(account: Account, kind: str, spot: bool) -> int:
+def _used(account: Account, spot: bool) -> Counter[str]:
+    """The hosts of the jobs that run, by instance type."""
     sagemaker = account.service("sagemaker")  # this client retries by itself, unlike `clients.sagemaker`
     listed = sagemaker.list_training_jobs(StatusEquals="InProgress", MaxResults=_MOST_JOBS)
     names = [one["TrainingJobName"] for one in listed["TrainingJobSummaries"]]
     jobs = [sagemaker.describe_training_job(TrainingJobName=name) for name in names]
-    same = [one["ResourceConfig"] for one in jobs if bool(one.get("EnableManagedSpotTraining")) == spot]
-    return sum(int(one.get("InstanceCount", 0)) for one in same if one.get("InstanceType") == kind) + sum(
-        int(one.get("SelectedInstanceCount", 0)) for one in same if one.get("SelectedInstanceType") == kind
-    )
+    used = Counter[str]()
+    for one in (job["ResourceConfig"] for job in jobs if bool(job.get("EnableManagedSpotTraining")) == spot):
+        for kind, count in (("InstanceType", "InstanceCount"), ("SelectedInstanceType", "SelectedInstanceCount")):
+            if kind in one:
+                used[one[kind]] += int(one.get(count, 0))
+    return used

@@ -25,11 +25,10 @@ from smdp_launch.diagnostics import Severity, closest
 from smdp_launch.jobfile.yaml.document import Location
 from smdp_launch.rules.base import image_contents
 from smdp_launch.rules.base.facts import Facts, Problem, rule
+from smdp_launch.rules.base.instance_types import FALLBACK, TYPE, located_types
 from smdp_launch.rules.compute.framework import needs_another_cuda
 from smdp_launch.rules.request.overlay import GROUPS
 
-_TYPE = ("compute", "instance_type")
-_FALLBACK = ("compute", "fallback_types")
 #: A help names so many types, the recommended ones first.
 _NAMED = 12
 
@@ -38,7 +37,7 @@ _NAMED = 12
 def instance_type(facts: Facts) -> Iterator[Problem]:
     name, allowed = facts.spec.compute.instance_type, _supported(facts)
     if name not in allowed:
-        yield Problem(_TYPE, _refusal(facts, name), _help(facts, name), replacement=_meant(facts, name))
+        yield Problem(TYPE, _refusal(facts, name), _help(facts, name), replacement=_meant(facts, name))
 
 
 def _supported(facts: Facts) -> list[str]:
@@ -148,7 +147,7 @@ def fallback_types(facts: Facts) -> Iterator[Problem]:
     compute = facts.spec.compute
     earlier = [compute.instance_type]
     for index, name in enumerate(compute.fallback_types or []):
-        at = (*_FALLBACK, index)
+        at = (*FALLBACK, index)
         if name in earlier:
             where = "is `instance_type`" if name == compute.instance_type else "is in the list already"
             message = f"{name} {where}; each type is tried once"
@@ -167,7 +166,7 @@ def fallbacks_with_as_many_gpus(facts: Facts) -> Iterator[Problem]:
         other = instance(name)
         if first is not None and other is not None and other.gpus != first.gpus:
             message = f"{name} has {other.gpus} GPUs and {first.name} has {first.gpus}: the world size would change"
-            yield Problem((*_FALLBACK, index), message, f"name a type with {first.gpus} GPUs")
+            yield Problem((*FALLBACK, index), message, f"name a type with {first.gpus} GPUs")
 
 
 _CUDA = (
@@ -201,15 +200,12 @@ def _cuda_too_old(facts: Facts, *, certain: bool) -> Iterator[Problem]:
         has_other = any(_is_at_least(cuda, _cuda_min(one)) for one in older)
         types = f", or one of the types {', '.join(older[:_NAMED])}" if has_other else ""
         help_ = f"use a build with CUDA {type_.cuda_min} or later{types}"
-        yield Problem(where if at == _TYPE else at, message, help_)
+        yield Problem(where if at == TYPE else at, message, help_)
 
 
 def _types(facts: Facts) -> Iterator[tuple[Location, Instance]]:
     """Each type that the job can get and the table has, with its place."""
-    compute = facts.spec.compute
-    named: list[tuple[Location, str]] = [(_TYPE, compute.instance_type)]
-    named += [((*_FALLBACK, index), name) for index, name in enumerate(compute.fallback_types or ())]
-    for at, name in named:
+    for at, name in located_types(facts.spec):
         type_ = instance(name)
         if type_ is not None:
             yield at, type_
@@ -230,12 +226,10 @@ def _version(text: str) -> tuple[int, ...]:
 
 @rule("SMDP324", "compute.instance_type", "compute.fallback_types", "policy", *image_contents.IMAGE_FIELDS)
 def library_supports_type(facts: Facts) -> Iterator[Problem]:
-    library, compute = image_contents.library(facts), facts.spec.compute
+    library = image_contents.library(facts)
     if library is None or needs_another_cuda(facts):
         return
-    wanted: list[tuple[Location, str]] = [(_TYPE, compute.instance_type)]
-    wanted += [((*_FALLBACK, index), name) for index, name in enumerate(compute.fallback_types or ())]
-    for at, name in wanted:
+    for at, name in located_types(facts.spec):
         versions = library_versions(name)
         if name in _supported(facts) and not versions.include(library.version):
             supports = f"supports {name} since version {versions.since}"
@@ -277,10 +271,8 @@ def region_may_lack_type(facts: Facts) -> Iterator[Problem]:
 
 
 def _not_offered(facts: Facts, *, certain: bool) -> Iterator[Problem]:
-    region, compute = facts.spec.region, facts.spec.compute
-    places: list[tuple[Location, str]] = [(("region",), compute.instance_type)]
-    places += [((*_FALLBACK, index), name) for index, name in enumerate(compute.fallback_types or ())]
-    for at, name in places:
+    region = facts.spec.region
+    for at, name in located_types(facts.spec):
         known = offering(name, region)
         if known is None or known.offered or known.certain != certain:
             continue
@@ -288,7 +280,7 @@ def _not_offered(facts: Facts, *, certain: bool) -> Iterator[Problem]:
         having = sorted(regions_offering(name) or ())
         help_ = f"choose a region that offers it: {', '.join(having)}" if having else "choose another region or type"
         message = f"{region} {verb} {name} for training, as of {known.as_of}"
-        yield Problem(at, message, f"{help_}; AWS may have added regions since")
+        yield Problem(("region",) if at == TYPE else at, message, f"{help_}; AWS may have added regions since")
 
 
 @rule("SMDP331", "compute.training_plan", "spot")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from smdp_launch.catalog.instances import Instance, instance
 from smdp_launch.diagnostics import Severity
+from smdp_launch.request.cost import instance_types
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 from smdp_launch.units import listed
 
@@ -45,6 +46,4 @@ def volume_fits_local_disks(facts: Facts) -> Iterator[Problem]:
 
 def _instances(facts: Facts) -> list[Instance]:
     """The types that the job may get, without those that the catalogue does not know."""
-    compute = facts.spec.compute
-    names = [compute.instance_type, *(compute.fallback_types or ())]
-    return [type_ for name in names if (type_ := instance(name)) is not None]
+    return [type_ for name in instance_types(facts.spec) if (type_ := instance(name)) is not None]

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from smdp_launch.catalog.instances import Instance, instance
 from smdp_launch.diagnostics import Severity
-from smdp_launch.jobfile.yaml.document import Location
 from smdp_launch.request.batch import world_size
 from smdp_launch.request.memory import GIB, Need, least_memory
 from smdp_launch.rules.base.facts import Facts, Problem, rule
+from smdp_launch.rules.base.instance_types import TYPE, located_types
 
 _NEEDS = ("model", "compute.instance_type", "compute.fallback_types", "compute.instance_count")
 #: Above this share, little is left for activations and for what CUDA and NCCL reserve.
@@ -41,10 +41,7 @@ def model_may_not_fit(facts: Facts) -> Iterator[Problem]:
 
 
 def _too_small(facts: Facts, *, certain: bool) -> Iterator[Problem]:
-    compute = facts.spec.compute
-    places: list[tuple[Location, str]] = [(("model",), compute.instance_type)]
-    places += [(("compute", "fallback_types", index), one) for index, one in enumerate(compute.fallback_types or ())]
-    for at, name in places:
+    for at, name in located_types(facts.spec):
         type_ = instance(name)
         need = _need(facts, type_) if type_ is not None else None
         if type_ is None or need is None:
@@ -52,7 +49,8 @@ def _too_small(facts: Facts, *, certain: bool) -> Iterator[Problem]:
         memory = type_.gpu_memory_gb * GIB
         cannot = need.total > memory and type_.is_documented("gpu_memory_gb", "gpus")
         if certain == cannot and need.total > _TIGHT * memory:
-            yield Problem(at, _message(type_, need, cannot=cannot), _help(facts, need, type_), on_key=at == ("model",))
+            where = ("model",) if at == TYPE else at
+            yield Problem(where, _message(type_, need, cannot=cannot), _help(facts, need, type_), on_key=at == TYPE)
 
 
 def _message(type_: Instance, need: Need, *, cannot: bool) -> str:
