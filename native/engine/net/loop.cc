@@ -286,10 +286,8 @@ bool Loop::sleep(TimePoint until, bool wakeable) {
   const bool arrived =
       take_events(may_sleep ? milliseconds_until(until, static_cast<int>(tick_period().count())) : 0);
   asleep_ = false;
-  for (Poller* const poller : pollers_) {
-    if (announced) {
-      poller->wake_up();
-    }
+  if (announced) {
+    std::ranges::for_each(pollers_, &Poller::wake_up);
   }
   return arrived;
 }

@@ -30,6 +30,21 @@ struct Wanted {
   Buffer memory;
 };
 
+// The ranks 0 and 1 sum in a group of theirs.
+void check_sum(Cluster& cluster, std::uint64_t group) {
+  std::vector<Job> jobs(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    Job& job = jobs[static_cast<std::size_t>(rank)];
+    job.what = {Collective::kAllReduce, DType::kInt32, ReduceOp::kSum, 0, 100'000};
+    job.input = random_buffer(DType::kInt32, 100'000, 1);
+    start(cluster, rank, group, {0, 1}, job);
+  }
+  for (Job& job : jobs) {
+    const Status status = finish(job);
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+}
+
 class Post {
  public:
   explicit Post(const ClusterOptions& options, double timeout_s = 20) : cluster_(options) {
@@ -274,17 +289,7 @@ TEST(PointToPoint, AGroupThatFailsDuringAMessageDoesNotAffectOthers) {
     EXPECT_EQ(wrong->finish().code(), Code::kMismatch);
     const Code code = receiving->finish().code();  // a fast machine may complete it
     EXPECT_TRUE(code == Code::kMismatch || code == Code::kOk);
-    std::vector<Job> jobs(2);
-    for (int rank = 0; rank < 2; ++rank) {
-      Job& job = jobs[static_cast<std::size_t>(rank)];
-      job.what = {Collective::kAllReduce, DType::kInt32, ReduceOp::kSum, 0, 100'000};
-      job.input = random_buffer(DType::kInt32, 100'000, 1);
-      start(post.cluster(), rank, other, {0, 1}, job);
-    }
-    for (Job& job : jobs) {
-      const Status status = finish(job);
-      EXPECT_TRUE(status.ok()) << status.message();
-    }
+    check_sum(post.cluster(), other);
   }
 }
 
@@ -362,16 +367,7 @@ TEST(PointToPoint, ASendWithinAHostFailsWhenItsReceiverHasLeft) {
   const std::uint64_t other = post.cluster().group({0, 1}, "other");
   post.cluster().engine(1).destroy_group(post.group());
   // Its engine has destroyed the group when a later call ends. Before, it would take the message.
-  std::vector<Job> later(2);
-  for (int rank = 0; rank < 2; ++rank) {
-    Job& job = later[static_cast<std::size_t>(rank)];
-    job.what = {Collective::kAllReduce, DType::kInt32, ReduceOp::kSum, 0, 100};
-    job.input = random_buffer(DType::kInt32, 100, 1);
-    start(post.cluster(), rank, other, {0, 1}, job);
-  }
-  for (Job& job : later) {
-    ASSERT_TRUE(finish(job).ok());
-  }
+  check_sum(post.cluster(), other);
   const Status status = post.send(0, 1, Buffer(10))->finish();
   EXPECT_EQ(status.code(), Code::kPeerLost);
   EXPECT_NE(status.message().find("rank 1 (host host-0) destroyed the group"), std::string::npos)
