@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import pytest
-from entrypoint_support.host import Host, processes_with, wait_until
+from entrypoint_support.host import Host, processes_with, reserve_port, wait_until
 
 
 @pytest.fixture
@@ -24,9 +24,10 @@ def mark() -> Iterator[str]:
 
 @pytest.fixture
 def host(tmp_path: Path, mark: str) -> Iterator[Host]:
-    host = Host(tmp_path / "ml", mark)
-    yield host
-    host.clean_up()
+    with reserve_port() as reserved:
+        host = Host(tmp_path / "ml", mark, master_port=reserved.getsockname()[1])
+        yield host
+        host.clean_up()
 
 
 @pytest.fixture

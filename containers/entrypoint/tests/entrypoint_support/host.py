@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -38,6 +39,17 @@ def hosts_file(path: Path, names: list[str]) -> str:
     return str(path)
 
 
+def reserve_port() -> socket.socket:
+    """A socket whose port torch's store can listen on, and no other test that reserves a port, while it is open.
+
+    The store listens on all addresses, so the default port serves one test of a machine at a time.
+    """
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("", 0))
+    return reserved
+
+
 def processes_with(mark: str) -> list[int]:
     pids = []
     for entry in Path("/proc").iterdir():
@@ -63,6 +75,7 @@ class Host:
     lines: list[str] = field(default_factory=list)
     process: subprocess.Popen[bytes] | None = None
     reader: threading.Thread | None = None
+    master_port: int | None = None  # of SMDP_MASTER_PORT; None: not set
 
     def config(self, name: str, content: Any) -> None:
         path = self.root / "input/config" / name
@@ -86,6 +99,8 @@ class Host:
 
     def environ(self, **more: str) -> dict[str, str]:
         base = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+        if self.master_port is not None:
+            base["SMDP_MASTER_PORT"] = str(self.master_port)
         return {**base, "PYTHONPATH": str(PACKAGE), MARK: self.mark, "SMDP_ML_ROOT": str(self.root), **more}
 
     def start(self, read: bool = True, **environ: str) -> Host:

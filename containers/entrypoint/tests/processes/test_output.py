@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 def test_successful_job_gives_success_file_and_prefixed_lines(host: Host) -> None:
     host.job("import os; print('rank', os.environ['RANK'])")
+    host.master_port = None
     assert host.run(SMDP_WORKERS_PER_HOST="2") == 0
     assert (host.root / "output/success").read_text() == ""
     assert host.failure == ""
