@@ -1,7 +1,8 @@
 """The loader's own work: what fetching the batches costs in the processes that do it.
 
 A fetch is measured in the process and thread where it runs: its time, its time on a CPU, its time in the queue for a
-CPU, and the bytes that the process reads meanwhile. In the rank itself the numbers are added up. A worker process of
+CPU, and the bytes that the process reads meanwhile. The system's counters are read about ten times a second, so that
+short fetches cost little. In the rank itself the numbers are added up. A worker process of
 the loader sends its sums through a pipe of the rank, about five times a second. The pipe never blocks the worker: what
 it does not accept is sent later.
 
@@ -15,7 +16,7 @@ import os
 import struct
 import threading
 import time
-from typing import Dict, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional
 
 from .event_pipe import is_pipe
 
@@ -25,6 +26,8 @@ VARIABLE = "SMDP_TIMING_LOADER"
 _RECORD = struct.Struct("<5q")
 _READ_SIZE = 1000 * _RECORD.size
 _FLUSH_NS = 200_000_000
+_SAMPLE_NS = 100_000_000
+_LAST_READ = 8  # so many fetches that were read weigh most
 _now = time.perf_counter_ns
 _cpu = time.thread_time_ns
 
@@ -48,8 +51,8 @@ class Work(NamedTuple):
         )
 
 
-class Start(NamedTuple):
-    """The system's counters at the beginning of a fetch."""
+class Counts(NamedTuple):
+    """The system's counters at one moment."""
 
     wall: int
     cpu: int
@@ -87,22 +90,104 @@ class Counters:
         except (OSError, ValueError, IndexError):
             return -1
 
-    def start(self) -> Start:
+    def read(self) -> Counts:
         queued = self.queued() if self.has_queued else 0
         count = self.bytes() if self.has_bytes else 0
-        return Start(_now(), _cpu(), queued, count)
+        return Counts(_now(), _cpu(), queued, count)
 
-    def since(self, start: Start, batches: int) -> Work:
-        cpu, wall = _cpu(), _now()
-        queued = self.queued() if self.has_queued else 0
-        count = self.bytes() if self.has_bytes else 0
-        return Work(
-            batches,
-            wall - start.wall,
-            cpu - start.cpu,
-            max(0, queued - start.queued),
-            max(0, count - start.bytes),
-        )
+
+class Start(NamedTuple):
+    """The beginning of a fetch. ``queued``: None if it is not read for this fetch."""
+
+    wall: int
+    cpu: int
+    queued: Optional[int]
+
+
+class Fetches:
+    """The fetches of one thread.
+
+    A read of the system's counter takes longer than all else here, so the queue is read for one fetch in each
+    _SAMPLE_NS. In the others, the same part of the time off the CPU counts as in the last fetches that were read.
+    """
+
+    def __init__(self) -> None:
+        #: Of all fetches until now.
+        self.work = Work()
+        self._counters = Counters(io=None)
+        self._due = 0
+        self._queued = self._off_cpu = 0  # of the last fetches that were read
+
+    def begin(self) -> Start:
+        wall = _now()
+        queued = None
+        if wall >= self._due and self._counters.has_queued:
+            self._due = wall + _SAMPLE_NS
+            queued = self._counters.queued()
+            wall = _now()
+        return Start(wall, _cpu(), queued)
+
+    def end(self, start: Start, batches: int) -> None:
+        """The fetch has loaded so many batches."""
+        wall_before, cpu_before, queued_before = start
+        cpu, wall = _cpu() - cpu_before, _now() - wall_before
+        off_cpu = max(0, wall - cpu)
+        if queued_before is None:
+            queued = off_cpu * self._queued // self._off_cpu if self._off_cpu else 0
+        else:
+            queued = max(0, self._counters.queued() - queued_before)
+            self._queued += queued - self._queued // _LAST_READ
+            self._off_cpu += off_cpu - self._off_cpu // _LAST_READ
+        done = self.work
+        # All at once: another thread may read it.
+        self.work = Work(done[0] + batches, done[1] + wall, done[2] + cpu, done[3] + min(queued, off_cpu), done[4])
+
+
+class BytesRead:
+    """What this process reads in its fetches.
+
+    The system's counter is read at the beginning and at the end of a fetch, if the one before began _SAMPLE_NS earlier.
+    Else all that the process reads counts, until a fetch ends _SAMPLE_NS later.
+    """
+
+    def __init__(self) -> None:
+        self._counters = Counters()
+        self.is_known = self._counters.has_bytes
+        self._lock = threading.Lock()
+        self._total = 0
+        self.is_counting = not self.is_known
+        self._before = 0
+        self._began = self._until = 0
+
+    def begin(self) -> None:
+        """A fetch begins, in any thread, and ``is_counting`` is false."""
+        with self._lock:
+            if not self.is_counting:
+                now = _now()
+                self._until = now if now - self._began >= _SAMPLE_NS else now + _SAMPLE_NS
+                self._began = now
+                self._before = self._counters.bytes()
+                self.is_counting = True
+
+    def end(self) -> None:
+        """A fetch ends, in any thread."""
+        if _now() < self._until or not self.is_known:
+            return
+        with self._lock:
+            self._count()
+            self.is_counting = False
+
+    def total(self) -> int:
+        with self._lock:
+            self._count()
+            return self._total
+
+    def _count(self) -> None:
+        if self.is_counting and self.is_known:
+            now = self._counters.bytes()
+            if now > self._before >= 0:
+                self._total += now - self._before
+            self._before = now
 
 
 class Loading:
@@ -111,25 +196,33 @@ class Loading:
 
     def __init__(self) -> None:
         self.workers: Optional[int] = None
-        self._work = Work()  # of this process
+        self._work = Work()  # without a fetch
         self._sent = Work()  # of the workers
         self._local = threading.local()
+        self._all_fetches: List[Fetches] = []  # of this process's threads
         self._reading, self._writing = os.pipe()
         os.set_blocking(self._reading, False)
         os.set_blocking(self._writing, False)
         status = os.fstat(self._writing)
         self._identity = status.st_dev, status.st_ino
         os.environ[VARIABLE] = f"{os.getpid()}:{self._writing}:{status.st_dev}:{status.st_ino}"
-        counters = self._counters()
-        self._has_queued, self._has_bytes = counters.has_queued, counters.has_bytes
+        self._has_queued = Counters(io=None).has_queued
+        self._bytes = BytesRead()
 
     def begin(self) -> Start:
         """Begin a fetch in this thread."""
-        return self._counters().start()
+        if not self._bytes.is_counting:
+            self._bytes.begin()
+        fetches: Optional[Fetches] = getattr(self._local, "fetches", None)
+        if fetches is None:
+            fetches = self._local.fetches = Fetches()
+            self._all_fetches.append(fetches)
+        return fetches.begin()
 
     def end(self, start: Start, batches: int) -> None:
         """End the fetch, which has loaded so many batches."""
-        self._work = self._work.plus(self._counters().since(start, batches))
+        self._local.fetches.end(start, batches)
+        self._bytes.end()
 
     def add(self, work: Work) -> None:
         """Add work that this process did without a fetch."""
@@ -143,11 +236,13 @@ class Loading:
                 for record in _RECORD.iter_unpack(os.read(self._reading, _READ_SIZE)):
                     self._sent = self._sent.plus(Work(*record))
         work = self._work.plus(self._sent)
+        for fetches in self._all_fetches:
+            work = work.plus(fetches.work)
         fields = {"load_batches": work.batches, "load_s": work.wall, "load_cpu_s": work.cpu}
         if self._has_queued:
             fields["load_queued_s"] = work.queued
-        if self._has_bytes:
-            fields["load_bytes"] = work.bytes
+        if self._bytes.is_known:
+            fields["load_bytes"] = work.bytes + self._bytes.total()
         return fields
 
     def in_child(self) -> "Sender":
@@ -156,12 +251,6 @@ class Loading:
             os.close(self._reading)
         return Sender(self._writing, *self._identity)
 
-    def _counters(self) -> Counters:
-        counters: Optional[Counters] = getattr(self._local, "counters", None)
-        if counters is None:
-            counters = self._local.counters = Counters()
-        return counters
-
 
 class Sender:
     """Of a worker process of the loader: measures its fetches and sends their sums to the rank."""
@@ -169,7 +258,7 @@ class Sender:
     def __init__(self, fd: int, device: int, inode: int) -> None:
         self._pipe = fd, device, inode
         self._is_child_of_rank: Optional[bool] = None
-        self._counters: Optional[Counters] = None
+        self._fetches: Optional[Fetches] = None
         self._process: Optional[Counters] = None
         self._bytes = 0  # that the process had read when it last sent
         self._unsent = Work()
@@ -183,22 +272,25 @@ class Sender:
         return self._is_child_of_rank
 
     def begin(self) -> Start:
-        if self._counters is None:
+        if self._fetches is None:
             # The process does nothing but load, so what it reads is counted as often as it is sent.
-            self._counters, self._process = Counters(io=None), Counters()
+            self._fetches, self._process = Fetches(), Counters()
             self._bytes = self._process.bytes()
             # Not `atexit`: multiprocessing ends its processes without it.
             multiprocessing.util.Finalize(None, self._send, exitpriority=0)
-        return self._counters.start()
+        return self._fetches.begin()
 
     def end(self, start: Start, batches: int) -> None:
-        assert self._counters is not None  # noqa: S101 (begin was called)
-        self._unsent = self._unsent.plus(self._counters.since(start, batches))
+        assert self._fetches is not None  # noqa: S101 (begin was called)
+        self._fetches.end(start, batches)
         if _now() - self._sent_at > _FLUSH_NS:
             self._send()
 
     def _send(self) -> None:
         self._sent_at = _now()
+        if self._fetches is not None:
+            self._unsent = self._unsent.plus(self._fetches.work)
+            self._fetches.work = Work()
         if self._process is not None and self._process.has_bytes:
             count = self._process.bytes()
             self._unsent = self._unsent._replace(bytes=self._unsent.bytes + max(0, count - self._bytes))

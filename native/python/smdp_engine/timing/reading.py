@@ -62,6 +62,6 @@ class Reading:
         self._loading.add(Work(1, blocked, 0, 0, max(0, now.bytes - start.bytes)))
 
     def _now(self, counters: Counters) -> _Start:
-        start = counters.start()
+        counts = counters.read()
         faults = resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
-        return _Start(*start, faults, self._clock.total(FORWARD), self._clock.total(OTHER))
+        return _Start(*counts, faults, self._clock.total(FORWARD), self._clock.total(OTHER))

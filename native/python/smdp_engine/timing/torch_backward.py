@@ -39,9 +39,11 @@ def install(clock: Clock, begin: Callable[[], None], end: Callable[[], None], pr
 
     @functools.wraps(run)
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        if not clock.is_own_thread:
+        is_own = clock.is_own_thread
+        if not is_own:
             clock.adopt()
-        if not clock.is_own_thread or clock.is_within(BACKWARD) or clock.is_within(EXCHANGE):
+            is_own = clock.is_own_thread
+        if not is_own or (not clock.is_at_base and (clock.is_within(BACKWARD) or clock.is_within(EXCHANGE))):
             run(tensors, *args, **kwargs)  # of another thread, or nested: a checkpoint recomputes its part
             return
         begin()
@@ -52,7 +54,8 @@ def install(clock: Clock, begin: Callable[[], None], end: Callable[[], None], pr
             run(tensors, *args, **kwargs)
         finally:
             clock.leave(mark, OTHER)
-            clock.turn(FORWARD, OPTIMIZER)  # in the closure of an optimizer's step
+            if not clock.is_at_base:
+                clock.turn(FORWARD, OPTIMIZER)  # in the closure of an optimizer's step
             if handle is not None:
                 handle.remove()
             end()

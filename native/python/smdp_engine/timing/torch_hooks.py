@@ -22,7 +22,7 @@ from . import common_hooks, emission, libraries, torch_backward, torch_copies, t
 from .after_import import after_import
 from .clock import EXCHANGE, FORWARD, INPUT, OPTIMIZER, OTHER, Clock, measured, measured_saves
 from .common_hooks import replace
-from .loading import Counters, Loading, Sender, sender_to_rank
+from .loading import BytesRead, Counters, Fetches, Loading, Sender, sender_to_rank
 
 torch: Any = importlib.import_module("torch")
 
@@ -50,7 +50,7 @@ def install() -> None:
             torch_loaders.measure_fetches(sender)
         return
     clock = own.clock
-    for class_ in (Clock, Loading, Sender, Counters):
+    for class_ in (Clock, Loading, Sender, Fetches, BytesRead, Counters):
         for member in vars(class_).values():
             if callable(member) and hasattr(member, "__code__"):
                 not_compiled(member)
@@ -119,7 +119,7 @@ def _measure_optimizers(clock: Clock, loaders: torch_loaders.Loaders) -> None:
             return None
         loaders.leave_loop()
         marks[id(optimizer)] = clock.enter(OPTIMIZER)
-        return _with_measured_closure(clock, args, kwargs)
+        return _with_measured_closure(clock, args, kwargs) if len(args) > 1 or kwargs else None
 
     def after(optimizer: Any, *_: Any) -> None:
         mark = marks.pop(id(optimizer), None)

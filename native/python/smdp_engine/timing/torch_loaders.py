@@ -70,7 +70,8 @@ class Loaders:
         if clock.phase == INPUT:  # a loader within a loader
             return read()
         is_training = torch.is_grad_enabled()
-        clock.end_calls(OPTIMIZER)
+        if not clock.is_at_base:
+            clock.end_calls(OPTIMIZER)
         source = getattr(iterator, "_smdp_source", None) if is_training else None
         if is_training:
             if source is None:
@@ -93,7 +94,8 @@ class Loaders:
 
     def train(self) -> None:
         """A backward pass begins."""
-        self.leave_loop()
+        if self._loading.workers is None:
+            self.leave_loop()
         clock, source = self.clock, self._last
         if source is not None and source.passes == clock.passes:
             if source.evaluates and not clock.has_waiting_samples:
@@ -140,7 +142,8 @@ class Loaders:
 
     def _deliver(self, source: Source, samples: int) -> int:
         clock = self.clock
-        self._drop_left()
+        if self._left:
+            self._drop_left()
         if not source.batches:
             source.forward = clock.total(FORWARD)
         source.batches += 1
