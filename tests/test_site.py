@@ -15,6 +15,8 @@ import pytest
 import smdp_launch
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.runs
+
 #: Attributes whose address a browser fetches without a click, by tag.
 LOADS = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src", "video": "src"}
 

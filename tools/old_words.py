@@ -64,6 +64,8 @@ ALLOWED: tuple[tuple[str, str], ...] = (
 )
 
 _EACH = {re.compile(rf"(?<![A-Za-z])(?:{pattern})(?![a-z])", re.IGNORECASE): use for pattern, use in WORDS.items()}
+#: Most files have none of them.
+_ANY = re.compile(rf"(?<![A-Za-z])(?:{'|'.join(WORDS)})(?![a-z])", re.IGNORECASE)
 _COLOUR = re.compile(r"\^\[\[[0-9;]*m")  # as snapshots write it
 
 
@@ -82,10 +84,12 @@ def found(paths: list[str]) -> Iterator[Found]:
         if path.startswith(_NOT_READ) or not (ROOT / path).is_file():
             continue
         try:
-            lines = (ROOT / path).read_text("utf-8").splitlines()
+            whole = (ROOT / path).read_text("utf-8")
         except UnicodeDecodeError:
             continue
-        for number, text in enumerate(lines, 1):
+        if _ANY.search(_COLOUR.sub("", whole)) is None:
+            continue
+        for number, text in enumerate(whole.splitlines(), 1):
             if any(path.endswith(end) and part in text for end, part in ALLOWED):
                 continue
             plain = _COLOUR.sub("", text)

@@ -68,6 +68,7 @@ def run_alone(command: list[str | Path]) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
 
 
+@pytest.mark.runs
 def test_four_workers_give_the_result_of_one_process(digits: Path, tmp_path: Path) -> None:
     import torch
 

@@ -22,6 +22,8 @@ from smdp_launch.run_metrics.summary import number
 from tests.conftest import JOB, command_in, write_job
 from tests.support.json_documents import the_document, validator
 
+pytestmark = pytest.mark.runs
+
 SCRIPT = Path(__file__).parent / "scripts" / "slow_reader.py"
 STEPS, BATCH, SAMPLE_S, RANKS = 24, 8, 0.03, 2
 #: The intervals of 0.4 s are shorter than usual, so that a run of seconds has some of them.
@@ -118,7 +120,6 @@ def test_diagnosis_has_the_waits_of_the_events(shown: Shown) -> None:
     assert found["sentence"] in " ".join(shown.run("status").split())
 
 
-@pytest.mark.runs
 def test_metrics_has_every_step_and_sample_of_each_rank(shown: Shown) -> None:
     for one in shown.lines:
         validator("metrics").validate(one)
@@ -136,7 +137,6 @@ def test_metrics_has_every_step_and_sample_of_each_rank(shown: Shown) -> None:
         assert values[f"smdp_rank_samples_total{labels}"] == str(STEPS * BATCH)
 
 
-@pytest.mark.runs
 def test_status_and_size_show_the_rate_of_the_events(shown: Shown) -> None:
     status = " ".join(shown.run("status").split())
     assert f"speed {STEPS} steps, {number(shown.samples_per_second)} samples/s" in status
@@ -146,7 +146,6 @@ def test_status_and_size_show_the_rate_of_the_events(shown: Shown) -> None:
     assert size["mb_per_second"] > 0
 
 
-@pytest.mark.runs
 def test_watch_shows_a_running_job_and_compare_shows_both(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(shown.folder)
     plan = smdp_launch.plan(

@@ -53,6 +53,7 @@ def test_killed_and_repeated_resume_creates_one_job(tmp_path: Path, rounds: int)
     print(f"\nseed {seed}: {rounds} jobs, {kills} kills, the last try ended with {dict(endings)}")
 
 
+@pytest.mark.runs
 def test_resume_without_job_is_not_the_last_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with private(state_folder() / "local") as endpoint:

@@ -71,7 +71,7 @@ ROWS: Dict[str, Dict[str, str]] = {
     },
 }
 #: The others run in `make test-runs`.
-IN_MAKE_TEST = ("copies", "groups")
+IN_MAKE_TEST = ("groups",)
 
 
 @pytest.mark.parametrize(

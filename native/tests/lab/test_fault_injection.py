@@ -28,6 +28,7 @@ def _inject(*arguments: str, limit_s: float) -> str:
     return completed.stdout
 
 
+@pytest.mark.runs
 def test_every_survivor_names_the_victim_and_leaks_nothing() -> None:
     output = _inject("--faults", "42", *BUSY, limit_s=280)
     for state in STATES:

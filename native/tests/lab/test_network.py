@@ -86,6 +86,7 @@ def test_each_host_sends_the_bytes_of_the_hierarchy(hosts: List[str], wire_dtype
     assert all(0.95 <= share <= 1.10 for share in shares)
 
 
+@pytest.mark.runs
 def test_equal_host_names_in_two_namespaces_are_two_hosts(hosts: List[str]) -> None:
     outcomes = ranks.run(
         [1, 1],

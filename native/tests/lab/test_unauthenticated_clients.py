@@ -150,6 +150,7 @@ def _shared_record(folder: Path) -> Tuple[Path, Record]:
         return path, Record.from_buffer(mmap.mmap(file.fileno(), 0))
 
 
+@pytest.mark.runs
 def test_unauthenticated_clients_on_every_port_do_not_change_the_sums(job: Job, injector: Path, tmp_path: Path) -> None:
     quiet = Job()
     try:

@@ -38,6 +38,7 @@ LAPTOP, AGENTS, BATCH, MPI = _blocks("sh")
 TORCHRUN = " ".join(launched.TORCHRUN)
 
 
+@pytest.mark.runs
 @pytest.mark.torch
 def test_torchrun_on_two_hosts_prints_the_loss(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)

@@ -46,6 +46,7 @@ def second(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
+@pytest.mark.runs
 def test_two_builds_refuse_each_other_naming_both_on_every_rank(second: Path) -> None:
     first = c_interface.installed()
     builds = {c_interface.Library(path).build for path in (first, second)}

@@ -36,6 +36,7 @@ def _run(tmp_path: Path, tests: List[str], listed: List[str]) -> "subprocess.Com
     return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
 
 
+@pytest.mark.runs
 def test_smddp_passes_what_gloo_passes(tmp_path: Path) -> None:
     ended = _run(tmp_path, SLICE, [])
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -11,7 +11,7 @@ from typing import Dict
 import pytest
 import ranks
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.runs]
 SUPPORT = Path(__file__).parents[1] / "support"
 PROGRAMS = [SUPPORT / "cuda_tensor_cases.py", SUPPORT / "cuda_library_cases.py"]
 NAMES = [name for program in PROGRAMS for name in re.findall(r"^def ([a-z]\w*)\(", program.read_text(), re.MULTILINE)]

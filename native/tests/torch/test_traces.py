@@ -62,6 +62,7 @@ def lost_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.runs
 def test_torchs_analyser_names_the_rank_that_made_no_call(lost_run: Path) -> None:
     assert {path.name for path in lost_run.iterdir()} == {f"flight_{rank}" for rank in range(4)}
     said = analysed(lost_run)

@@ -196,6 +196,7 @@ def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     return command.run(Path.cwd(), "launch", "--yes", *arguments, timeout=120, env={**os.environ}, **options)
 
 
+@pytest.mark.runs
 def test_launch_waits_and_follows_the_job_in_the_other_region(cloud: LocalCloud) -> None:
     account(cloud, NONE_IN_EAST)
     west = NCCL.replace("s3://bucket/", "s3://bucket-west/").replace("us-east-1", "us-west-2")

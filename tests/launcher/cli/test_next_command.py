@@ -120,9 +120,8 @@ def test_inspection_suggests_the_next_command(smdp_launch: Command, server: Serv
     assert last_lines(ran).endswith("next: set `image:` in job.yaml to the URI, then: smdp-launch validate\n")
 
 
-@pytest.mark.parametrize(
-    ("script", "code"), [(WORKS, ExitCode.OK), pytest.param(FAILS, ExitCode.JOB_FAILED, marks=RUNS)]
-)
+@RUNS
+@pytest.mark.parametrize(("script", "code"), [(WORKS, ExitCode.OK), (FAILS, ExitCode.JOB_FAILED)])
 def test_job_on_aws_suggests_the_next_command(
     smdp_launch: Command, job_folder: Path, tmp_path: Path, cloud: Cloud, script: str, code: ExitCode
 ) -> None:

@@ -6,6 +6,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -139,6 +140,7 @@ def data_of(text: str) -> Any:
 NEW = [("2", 2), ('"1.0"', "1.0"), ("word", "word"), ('"a: b"', "a: b"), ("{k: [1]}", {"k": [1]})]
 
 
+@pytest.mark.runs
 @examples(300)
 @given(styled(), st.data())
 @example(Styled({"a": 1}, "a: 1\n"), None)

@@ -74,6 +74,7 @@ def follow(clients: Clients, job: str, watch: CheckpointWatch | None = None) -> 
     return Follower(clients, job, 120, watch=watch).events()
 
 
+@pytest.mark.runs
 def test_script_that_stops_saving_is_reported_with_its_steps(cloud: Cloud) -> None:
     """With the real thread, clocks and checkpoint uploads."""
     where = f"s3://{BUCKET}/kept/stops"

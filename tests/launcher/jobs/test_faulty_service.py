@@ -171,6 +171,7 @@ def test_expired_credentials_are_an_environment_problem(cloud: Cloud, tmp_path: 
     assert proxy.faults[Fault.EXPIRED] == 5
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("seed", [1])
 def test_command_line_launches_one_job_and_follows_it_to_its_end(
     cloud: Cloud, job_folder: Path, smdp_launch: Command, seed: int
@@ -187,6 +188,7 @@ def test_command_line_launches_one_job_and_follows_it_to_its_end(
     assert len(re.findall(r"algo-\d:\d+ +\| trained$", ran.stdout, re.MULTILINE)) == 2
 
 
+@pytest.mark.runs
 def test_follower_waits_for_login_and_continues(cloud: Cloud, job_folder: Path) -> None:
     """The credentials expire and a line reports it; after a new login no line is lost or repeated."""
     expired = [False]

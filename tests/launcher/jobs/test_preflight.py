@@ -162,6 +162,7 @@ def objects(cloud: LocalCloud) -> set[str]:
     return {str(one) for one in (cloud.state / "s3").rglob("*")}
 
 
+@pytest.mark.runs
 @launches
 def test_launch_continues_with_ignored_check(run: Callable[..., Ran]) -> None:
     ran = run("launch", "--yes", "--ignore", "SMDP814", account=NO_IMAGE)

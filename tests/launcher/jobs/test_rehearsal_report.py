@@ -351,6 +351,7 @@ def test_folder_without_rehearsals_is_not_changed(here: Path) -> None:
 RUN = ["--hosts", "2", "--workers-per-host", "1", "--report"]
 
 
+@pytest.mark.runs
 def test_rehearsal_writes_its_report(here: Path, smdp_launch: Command) -> None:
     (here / "spot.html").write_text("old")
     with private(state_folder(here) / "local"):

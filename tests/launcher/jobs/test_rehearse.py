@@ -104,7 +104,12 @@ def verdict(output: str) -> str:
         pytest.param(
             ["spot", "--at", "@8", "--for", "1"], {}, "PASS  the job restarted, continued at step ", marks=RUNS
         ),
-        (["spot", "--at", "@8", "--for", "1"], {"bad": "forgets"}, "FAIL  the script started again at step 1: it"),
+        pytest.param(
+            ["spot", "--at", "@8", "--for", "1"],
+            {"bad": "forgets"},
+            "FAIL  the script started again at step 1: it",
+            marks=RUNS,
+        ),
         pytest.param(
             ["spot", "--at", "@8", "--for", "1"],
             {"bad": "saves nothing"},
@@ -126,7 +131,7 @@ def verdict(output: str) -> str:
             "INCONCLUSIVE  the fault was not injected: the job completed after ",
             marks=RUNS,
         ),
-        (["resume", "--at", "@8"], {}, "PASS  the job was resumed, continued at step "),
+        pytest.param(["resume", "--at", "@8"], {}, "PASS  the job was resumed, continued at step ", marks=RUNS),
         pytest.param(
             ["resume", "--at", "@8"], {"bad": "saves nothing"}, "FAIL  the job could not be resumed: ", marks=RUNS
         ),
@@ -164,6 +169,7 @@ def test_short_grace_is_reported_by_the_hosts(rehearse: Command) -> None:
     assert "115 s" not in ran.stdout
 
 
+@RUNS
 def test_fault_that_is_never_injected_is_inconclusive_and_in_no_plan(rehearse: Command, folder: Path) -> None:
     rehearsals = state_folder(folder) / "rehearsals"
     before = {path: path.read_bytes() for path in rehearsals.glob("*")}
@@ -206,7 +212,12 @@ def test_failure_from_too_few_workers_names_the_smallest_sufficient_number(folde
 @pytest.mark.parametrize(
     ("arguments", "waits", "expected"),
     [
-        (["slow", "--for", "7"], 60, "PASS  the other ranks named rank 1 while it was paused, and the job continued"),
+        pytest.param(
+            ["slow", "--for", "7"],
+            60,
+            "PASS  the other ranks named rank 1 while it was paused, and the job continued",
+            marks=RUNS,
+        ),
         pytest.param(["slow", "--for", "7"], 3, "FAIL  the job failed after rank 1 was paused for 7 s", marks=RUNS),
         pytest.param(["late", "--for", "90"], 5, "FAIL  the job failed before algo-2 started, 90 s late", marks=RUNS),
     ],
@@ -222,10 +233,11 @@ def test_ranks_wait_for_a_paused_rank_until_their_timeout(
 @pytest.mark.parametrize(
     ("arguments", "bad", "expected"),
     [
-        (
+        pytest.param(
             ["throttle", "--for", "4"],
             "",
             "PASS  the job completed, and was followed to its end, although calls were refused",
+            marks=RUNS,
         ),
         pytest.param(
             ["throttle", "--for", "4"], "asks once", "FAIL  the job failed when calls were refused", marks=RUNS

@@ -83,6 +83,7 @@ def test_slow_input_reports_what_was_read(folder: Path) -> None:
         EVENT.validate({"smdp_event": 1, "event": "fault", "time": 0, **one["fields"]})
 
 
+@pytest.mark.runs
 @needs_fuse
 def test_job_that_waits_for_its_slow_channel_passes_with_the_diagnosis(folder: Path) -> None:
     write_job(folder, JOB + 'environment: {SMDP_TIMING_S: "1"}\n', LOADS)

@@ -29,6 +29,7 @@ def environment(silent: Silent) -> dict[str, str]:
     return clean_environment(AWS_ENDPOINT_URL=silent.url, AWS_ACCESS_KEY_ID="key", AWS_SECRET_ACCESS_KEY="secret")
 
 
+@pytest.mark.runs
 def test_follow_timeout_ends_follower(silent: Silent, smdp_launch: Command) -> None:
     ran = smdp_launch("follow", "job-1", "--timeout", "10", "--region", "us-east-1", env=environment(silent))
     assert ran.returncode == ExitCode.WAIT_TIMED_OUT, ran.stderr

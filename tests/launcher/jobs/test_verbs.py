@@ -237,6 +237,7 @@ def test_invalid_option_is_a_usage_error(smdp_launch: Command, arguments: list[s
     assert message in ran.stderr
 
 
+@pytest.mark.runs
 def test_job_on_aws_is_found_by_name_from_any_folder(
     smdp_launch: Command, job_folder: Path, tmp_path: Path, service: dict[str, str]
 ) -> None:

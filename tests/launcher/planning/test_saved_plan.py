@@ -107,6 +107,7 @@ def test_a_saved_plan_takes_no_settings(smdp_launch: Command, job_folder: Path) 
     assert smdp_launch("launch", "plan.json").returncode == ExitCode.REFUSED  # there is no terminal to confirm on
 
 
+@pytest.mark.runs
 def test_service_gets_the_saved_request_and_changed_sources_are_refused(
     smdp_launch: Command, job_folder: Path, tmp_path: Path
 ) -> None:

@@ -60,6 +60,7 @@ def kill_often(state_dir: Path, rounds: int) -> Counter[str]:
     return table
 
 
+@pytest.mark.runs
 def test_job_completes_after_two_kills_of_its_server(state_dir: Path) -> None:
     for number, step in enumerate((1, 8)):
         name = f"job-{number}"

@@ -47,6 +47,7 @@ def test_probe_of_slow_links_fails_with_a_document(smdp_launch: Command, job_fol
     assert {one["verdict"] for one in document["network"]["links"]} == {"slow"}
 
 
+@pytest.mark.runs
 @needs_links
 def test_requirement_ends_a_job_and_the_views_name_the_hosts(smdp_launch: Command, job_folder: Path) -> None:
     write_job(job_folder, JOB, WAITS)

@@ -66,6 +66,7 @@ def test_script_without_a_change_is_measured(host: Host) -> None:
         assert sum(event["operations"] for event in counters) >= 6
 
 
+@pytest.mark.runs
 def test_measurement_can_be_turned_off(host: Host) -> None:
     host.job(TRAINS, sagemaker_distributed_dataparallel_enabled=True)
     assert host.run(SMDP_TIMING_S="0") == 0, host.text

@@ -15,9 +15,8 @@ needs_links = pytest.mark.skipif(links.refusal() is not None, reason=f"no networ
 
 
 @needs_links
-@pytest.mark.parametrize(
-    "name", [one if "quarter" in one else pytest.param(one, marks=pytest.mark.runs) for one in SCENARIOS]
-)
+@pytest.mark.runs
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_what_is_wrong_is_named_and_nothing_else(tmp_path: Path, mark: str, name: str) -> None:
     with job(tmp_path, mark, SCENARIOS[name]) as started:
         started.start(**PATIENT)
@@ -28,6 +27,7 @@ def test_what_is_wrong_is_named_and_nothing_else(tmp_path: Path, mark: str, name
         assert [host.host for host in started.hosts if host.events("network")] == ["algo-1"]
 
 
+@pytest.mark.runs
 @needs_links
 def test_requirement_ends_the_job_on_all_hosts_with_the_reason(tmp_path: Path, mark: str) -> None:
     names = ["algo-1", "algo-2", "algo-3"]

@@ -166,6 +166,7 @@ def on_aws(service: Cloud, tmp_path: Path) -> dict[str, str]:
     return as_the_service(service.endpoint, tmp_path)
 
 
+@pytest.mark.runs
 def test_job_on_aws_is_downloaded_by_the_same_command(
     service: Cloud, on_aws: dict[str, str], smdp_launch: Command, job_folder: Path
 ) -> None:
