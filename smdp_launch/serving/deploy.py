@@ -81,7 +81,7 @@ def existing_deployment(clients: Clients, plan: ServingPlan) -> str | None:
     )
 
 
-def record(plan: ServingPlan, state: str | None) -> None:
+def record(plan: ServingPlan, state: str | None, *, keeps_cloud: bool = False) -> None:
     """Record the deployment before its first request.
 
     Raises:
@@ -102,6 +102,7 @@ def record(plan: ServingPlan, state: str | None) -> None:
             content_type=plan.serve.content_type,
             inputs=str(serve_input(plan.spec, plan.name)) if plan.serve.kind == "async" else None,
             state=state,
+            keeps_cloud=keeps_cloud,
         )
     )
 

@@ -73,16 +73,20 @@ def model_of(clients: Clients, job: str) -> str:
     return str(model)
 
 
-def served_endpoint(name: str | None, region: str | None) -> tuple[str, Served | None, Connect]:
+def served_endpoint(
+    name: str | None, region: str | None, *, or_job: bool = False
+) -> tuple[str, Served | None, Connect]:
     """The endpoint for a NAME on the command line, and the connection to its service.
 
     Args:
         region: of an endpoint that was not deployed from this folder.
+        or_job: also accept a job of this folder that is not deployed, or not any more.
 
     Raises:
         Refused: no endpoint was deployed from this folder, or none has this name and no region is given.
     """
     from smdp_launch.jobs.records.endpoints import resolve_endpoint, served
+    from smdp_launch.jobs.records.history import resolve_name
     from smdp_launch.jobs.service.clients import connection
 
     known = resolve_endpoint(name)
@@ -90,6 +94,9 @@ def served_endpoint(name: str | None, region: str | None) -> tuple[str, Served |
         return known.endpoint, known, connection(known.where, known.state)
     if name is not None and region is not None:
         return name, None, connection(region)
+    launch = resolve_name(name) if or_job and region is None else None
+    if launch is not None:
+        return launch.job, None, connection(launch.where, launch.state)
     here = [one.endpoint for one in reversed(served())]
     if name is None:
         raise Refused("no endpoint was deployed from this folder: `smdp-launch deploy` deploys the latest job")

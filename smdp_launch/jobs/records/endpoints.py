@@ -30,6 +30,7 @@ class Served:
         content_type: of its requests; None if the job file has none.
         inputs: S3 location of the requests of an asynchronous endpoint; None for the other kinds.
         state: as that of a launch.
+        keeps_cloud: the local cloud runs only for local endpoints, and ends with the last of them.
     """
 
     endpoint: str
@@ -45,6 +46,7 @@ class Served:
     content_type: str | None = None
     inputs: str | None = None
     state: str | None = None
+    keeps_cloud: bool = False
 
     @property
     def deployed_at(self) -> datetime:

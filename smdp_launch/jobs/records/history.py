@@ -335,6 +335,7 @@ _Line = TypeVar("_Line")
 _TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "int": (int,),
+    "bool": (bool,),
     "float": (float, int),
     "str | None": (str, NoneType),
     "int | None": (int, NoneType),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -27,6 +28,7 @@ from smdp_launch.jobs.records.history import LOCAL
 from smdp_launch.jobs.service.clients import Clients, connection
 from smdp_launch.serving.deploy import RolledBack, create_all, existing_deployment, record, roll_back
 from smdp_launch.serving.follow import wait_until_ready
+from smdp_launch.serving.local import keep_running, let_end
 from smdp_launch.serving.plan import ServingPlan, serving_plan
 from smdp_launch.serving.resources import ENDPOINT, TRANSFORM, Resource
 from smdp_launch.systems import command_line
@@ -53,7 +55,7 @@ def deploy(
     if not options.as_json:
         print_diagnostics([one for one in checked.diagnostics if one.code in _SHOWN or one.severity.value == "error"])
     checked.require()
-    with connection(job.where, job.state)() as clients:
+    with ExitStack() as after, connection(job.where, job.state)() as clients:
         clients.on_waiting = print_retry
         plan = serving_plan(checked, job.name, job.where, model_of(clients, job.name))
         _require_region(plan, job)
@@ -64,7 +66,10 @@ def deploy(
         if not options.is_local:
             checked.require_launchable()
             _confirm(plan, options)
-        return _Deployment(clients, plan, job, options).run()
+        keeps = job.state is not None and options.is_local and keep_running(job.state)
+        if keeps:
+            after.callback(let_end, str(job.state))  # if the deployment leaves no endpoint
+        return DeploySession(clients, plan, job, options, keeps).run()
 
 
 #: Warnings about endpoints; those about training are not shown again.
@@ -98,20 +103,33 @@ def _confirm(plan: ServingPlan, options: DeployOptions) -> None:
 
 
 @dataclass
-class _Deployment:
+class DeploySession:
+    """Sends the requests of a plan, and waits until the endpoint answers.
+
+    Args:
+        keeps_cloud: the local cloud runs only for this endpoint.
+    """
+
     clients: Clients
     plan: ServingPlan
     job: TrainedJob
     options: DeployOptions
+    keeps_cloud: bool = False
     _keyboard: Keyboard = field(default_factory=Keyboard)
 
     def run(self) -> ExitCode:
+        """Deploy all, or nothing.
+
+        Raises:
+            EndpointFailed: the endpoint did not start; nothing is left of it.
+            SmdpError: as `create_all` raises it.
+        """
         with interrupts_deferred(self.clients):
             status = existing_deployment(self.clients, self.plan)
             if status is not None:
                 print_note(f"{self.plan.name} is deployed already with the same settings")
                 return self._end(status)
-            record(self.plan, self.job.state)
+            record(self.plan, self.job.state, keeps_cloud=self.keeps_cloud)
             with UploadView() as upload:
                 created = create_all(self.clients, self.plan, self._note, upload.show, self._forget)
             return self._wait(created) if self.options.wait else self._end("Creating")

@@ -29,15 +29,18 @@ def command(name: str | None, wait: bool, region: str | None, as_json: bool) -> 
     from smdp_launch.cli.shared.serving import served_endpoint
     from smdp_launch.errors import ExitCode
     from smdp_launch.serving.follow import wait_until_gone
+    from smdp_launch.serving.local import let_end
     from smdp_launch.serving.undeploy import undeploy
 
-    endpoint, known, connect = served_endpoint(name, region)
+    endpoint, known, connect = served_endpoint(name, region, or_job=True)
     with connect() as clients, interrupts_deferred(clients):
         clients.on_waiting = print_retry
         result = undeploy(clients, endpoint, known)
         gone = True
         if wait and any(one.startswith("endpoint ") for one in result.deleted):
             gone = wait_until_gone(clients, endpoint, clients.interrupted.wait)
+    if known is not None and known.keeps_cloud and known.state is not None:
+        let_end(known.state)
     if as_json:
         print_document(undeployed_json(result))
     else:

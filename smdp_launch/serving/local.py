@@ -1,0 +1,55 @@
+"""The local cloud of local endpoints: it runs until the last of them is deleted.
+
+A private local cloud ends with its last job and client, and its endpoints end with it. So a deployment announces it, as
+``local up`` does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from smdp_launch.errors import EnvironmentProblem
+from smdp_launch.jobs.records.endpoints import Served, served
+from smdp_launch.jobs.records.history import LOCAL
+from smdp_launch.localcloud.client import shared
+from smdp_launch.localcloud.client.connect import LocalCloudError
+
+
+def keep_running(state: str) -> bool:
+    """Let the local cloud on ``state`` run until `let_end`.
+
+    Returns:
+        Whether endpoints alone keep it running; False if the user has started it with ``local up``.
+
+    Raises:
+        EnvironmentProblem: it does not start.
+    """
+    folder = Path(state).absolute()
+    was_announced = shared.status(folder).announced
+    if was_announced:
+        return any(one.keeps_cloud for one in _endpoints(state))
+    try:
+        shared.up(folder)
+    except LocalCloudError as error:
+        raise EnvironmentProblem(str(error)) from error
+    return True
+
+
+def let_end(state: str) -> bool:
+    """End the local cloud, if no endpoint and no job needs it any more. Return whether it has ended.
+
+    Raises:
+        EnvironmentProblem: it does not end.
+    """
+    folder = Path(state).absolute()
+    if _endpoints(state) or shared.status(folder).running:
+        return False
+    try:
+        shared.down(folder)
+    except LocalCloudError as error:
+        raise EnvironmentProblem(str(error)) from error
+    return True
+
+
+def _endpoints(state: str) -> list[Served]:
+    return [one for one in served() if one.where == LOCAL and one.state == state]
