@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from smdp_launch.errors import Refused, SmdpError
+from smdp_launch.errors import Interrupted, Refused, SmdpError
 from smdp_launch.jobs.records.endpoints import Served, record_deleted
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.request.build import PLAN_TAG
 from smdp_launch.request.names import S3Location
-from smdp_launch.serving.packing import check_interrupt
 from smdp_launch.serving.resources import (
     CONFIG,
     ENDPOINT,
@@ -57,7 +56,8 @@ def undeploy(
         Interrupted: nothing is deleted.
     """
     _require_ours(clients, name)
-    check_interrupt(clients)
+    if clients.interrupted.is_set():
+        raise Interrupted("interrupted; nothing was deleted")
     result = Undeployed(name)
     for title, remove in _removals(clients, name, known):
         try:

@@ -1,0 +1,128 @@
+"""`deploy`, `invoke`, `endpoints` and `undeploy` with a local job, as a person types them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from smdp_launch.errors import ExitCode
+from smdp_launch.jobs.records.history import STATE_FOLDER
+from tests.conftest import JOB, Command, command_in, write_job
+from tests.localcloud.conftest import assert_nothing_runs
+from tests.support.json_documents import the_document
+from tests.support.serving.served import BREAKS, SAVES, served_job
+
+HERE = ["--local", "--hosts", "1", "--workers-per-host", "1"]
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an ended local job."""
+    folder = tmp_path_factory.mktemp("verbs")
+    served_job(folder)
+    ran = command_in(folder)("launch", *HERE)
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    return folder
+
+
+@pytest.fixture
+def run(trained: Path) -> Command:
+    return command_in(trained)
+
+
+def running(folder: Path) -> Any:
+    return json.loads(command_in(folder)("local", "status", "--json").stdout)
+
+
+def test_model_is_deployed_answers_and_is_deleted(trained: Path, run: Command) -> None:
+    deployed = run("deploy", "--local", "--json")
+    assert deployed.returncode == ExitCode.OK, deployed.stderr
+    document = the_document(deployed, "deploy")
+    name = document["endpoint"]
+    assert (document["status"], document["where"], document["deletes_itself"]) == ("InService", "local", False)
+
+    (trained / "request.json").write_text("[1, 2, 3]")
+    answer = run("invoke", "request.json")
+    assert (answer.returncode, json.loads(answer.stdout)) == (ExitCode.OK, ["trained", 3])
+    to_file = run("invoke", name, "request.json", "--output", "answer.json")
+    assert (to_file.returncode, to_file.stdout) == (ExitCode.OK, "")
+    assert json.loads((trained / "answer.json").read_text()) == ["trained", 3]
+
+    (listed,) = the_document(run("endpoints", "--json"), "endpoints")["list"]
+    assert (listed["endpoint"], listed["status"], listed["kind"]) == (name, "InService", "realtime")
+    assert 7000 < listed["left_s"] <= 7200
+    assert "InService" in run("endpoints").stdout
+
+    again = run("deploy", "--local")
+    assert (again.returncode, "deployed already with the same settings" in again.stderr) == (ExitCode.OK, True)
+    other = run("deploy", "--local", "--set", "serve.instance_type=ml.m5.xlarge")
+    assert (other.returncode, f"smdp-launch undeploy {name}" in other.stderr) == (ExitCode.REFUSED, True)
+
+    deleted = the_document(run("undeploy", "--json"), "undeploy")
+    assert [one.split()[0] for one in deleted["deleted"]] == ["endpoint", "endpoint", "model", "packed"]
+    assert deleted["left"] == {}
+    second = run("undeploy")
+    assert (second.returncode, "nothing was deleted" in second.stdout) == (ExitCode.OK, True)
+    assert the_document(run("endpoints", "--json"), "endpoints")["list"] == []
+    assert running(trained)["running"] == []
+    assert_nothing_runs(str(trained / STATE_FOLDER))
+
+
+def test_dry_run_shows_the_exact_requests_and_creates_nothing(run: Command) -> None:
+    shown = run("deploy", "--local", "--dry-run")
+    assert shown.returncode == ExitCode.OK, shown.stderr
+    for operation in ("CreateModel", "CreateEndpointConfig", "CreateEndpoint"):
+        assert f"\n{operation}\n{{\n" in shown.stdout
+    document = the_document(run("deploy", "--local", "--dry-run", "--json"), "deploy")
+    assert document["status"] is None
+    assert list(document["requests"]) == ["CreateModel", "CreateEndpointConfig", "CreateEndpoint"]
+    assert the_document(run("endpoints", "--json"), "endpoints")["list"] == []
+
+
+def test_model_that_cannot_be_loaded_leaves_nothing_and_shows_the_log(trained: Path, run: Command) -> None:
+    script = trained / "src" / "inference.py"
+    before = script.read_text()
+    script.write_text(BREAKS)
+    try:
+        failed = run("deploy", "--local", "--set", "serve.startup_timeout=60")
+    finally:
+        script.write_text(before)
+    assert failed.returncode == ExitCode.JOB_FAILED, failed.stderr
+    assert "ValueError: no such weights" in failed.stderr
+    assert "nothing of the deployment is left: deleted endpoint" in failed.stderr
+    assert the_document(run("endpoints", "--json"), "endpoints")["list"] == []
+    assert running(trained)["running"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "reason"),
+    [
+        (["deploy"], ExitCode.REFUSED, "ran on this machine: add --local"),
+        (["deploy", "--local", "--ttl", "soon"], ExitCode.USAGE, "write one such as 30m, 2h or 1d"),
+        (["deploy", "--local", "--set", "serve.kind=fast"], ExitCode.JOB_FILE_REFUSED, "SMDP204"),
+        (["invoke", "one", "two", "three"], ExitCode.USAGE, "too many arguments"),
+        (["invoke", "request.json"], ExitCode.REFUSED, "no endpoint was deployed from this folder"),
+        (["undeploy", "other"], ExitCode.REFUSED, "there is no endpoint other"),
+    ],
+)
+def test_refusal_says_what_to_write(run: Command, arguments: list[str], code: ExitCode, reason: str) -> None:
+    ran = run(*arguments)
+    assert (ran.returncode, reason in ran.stderr) == (code, True), ran.stderr
+
+
+def test_job_file_without_serve_is_refused(trained: Path, run: Command) -> None:
+    other = write_job(trained / "other", JOB, SAVES)
+    ran = run("deploy", "--local", "--file", str(other))
+    assert (ran.returncode, "has no section `serve`" in ran.stderr) == (ExitCode.REFUSED, True)
+
+
+def test_ttl_is_the_lifetime(run: Command) -> None:
+    document = the_document(run("deploy", "--local", "--dry-run", "--json", "--ttl", "30m"), "deploy")
+    (tag,) = [one for one in document["requests"]["CreateModel"]["Tags"] if one["Key"] == "smdp-launch:expires"]
+    assert document["expires"].startswith(tag["Value"])
