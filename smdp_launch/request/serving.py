@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from typing import NamedTuple
 
 from smdp_launch.catalog.hosting.images import inference_image
+from smdp_launch.catalog.hosting.instances import has_other_accelerators, is_arm
 from smdp_launch.jobfile.model.serve import Serve
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.request.build import PLAN_TAG, Request
@@ -79,13 +80,16 @@ def serve_input(spec: JobSpec, job: str) -> S3Location:
 
 
 def serving_image(spec: JobSpec) -> str | None:
-    """The job file's serving image, or else AWS's for the framework; None if the catalogue does not know one."""
-    serve, framework = _serve(spec), spec.framework
+    """The job file's serving image, or else AWS's for the framework, or else the native engine's training image, whose
+    `serve` has the same contract. None if there is none for the hosts."""
+    serve, framework, hosts = _serve(spec), spec.framework, _serve(spec).instance_type
     if serve.image is not None:
         return serve.image
-    if framework.transformers is not None:
-        return None
-    return inference_image(framework.name, framework.version, spec.region, serve.instance_type)
+    known = None
+    if framework.transformers is None:
+        known = inference_image(framework.name, framework.version, spec.region, hosts)
+    is_x86 = hosts is None or not (is_arm(hosts) or has_other_accelerators(hosts))
+    return spec.image if known is None and is_x86 and spec.engine == "native" else known
 
 
 def deployment(spec: JobSpec, source: SourceTree, job: str, model: str, made: datetime) -> Deployment:

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from smdp_launch.catalog.hosting.images import distribution_of, installed_packages
 from smdp_launch.diagnostics import Severity, Span, closest
 from smdp_launch.jobfile.yaml.document import Location
+from smdp_launch.request.serving import serving_image
 from smdp_launch.rules.base.facts import Facts, Problem, rule
-from smdp_launch.rules.serve.hosting import section
+from smdp_launch.rules.serve.hosting import IMAGE_FIELDS, section
 from smdp_launch.source.requirements import REQUIREMENTS_FILE
 from smdp_launch.source.scan import normal_name
 from smdp_launch.source.script.modules import always_run, files_of
@@ -52,7 +53,7 @@ def model_can_be_loaded(facts: Facts) -> Iterator[Problem]:
         return
     if serve.entry is None:
         if serve.image is None and framework == "pytorch" and not _is_self_contained(facts):
-            message = "no script loads the model, and AWS's image can load only a TorchScript model by itself"
+            message = "no script loads the model, and the container by itself can load only a TorchScript model"
             help_ = (
                 "add `entry:` with a script that has `model_fn(model_dir)`, or `image:` with one that serves by itself"
             )
@@ -80,12 +81,14 @@ def _is_self_contained(facts: Facts) -> bool:
     return any(_SELF_CONTAINED.search(line) for one in scripts for line in one.lines)
 
 
-@rule("SMDP462", "serve.kind", "serve.entry", "serve.image", "framework.name", severity=Severity.WARNING)
+@rule("SMDP462", "serve.entry", *IMAGE_FIELDS, severity=Severity.WARNING)
 def packages_are_installed(facts: Facts) -> Iterator[Problem]:
     """Only for AWS's image, whose packages are known."""
     serve, tree = section(facts), facts.source
     installed = installed_packages(facts.spec.framework.name)
-    if serve is None or serve.image is not None or tree is None or installed is None or not facts.serve_scripts:
+    if serve is None or tree is None or installed is None or not facts.serve_scripts:
+        return
+    if serve.image is not None or serving_image(facts.spec) in (None, facts.spec.image):
         return
     if facts.requirements.includes or facts.requirements.problems:
         return

@@ -78,13 +78,14 @@ def keys_of_the_kind(facts: Facts) -> Iterator[Problem]:
         yield Problem((*_SERVE, "expiry_role"), message, "add `lifetime`, in seconds, or remove it", on_key=True)
 
 
-_IMAGE_FIELDS = (
-    *("serve.kind", "serve.image", "serve.instance_type", "region"),
+#: The fields that decide which image serves.
+IMAGE_FIELDS = (
+    *("serve.kind", "serve.image", "serve.instance_type", "region", "engine", "image"),
     *("framework.name", "framework.version", "framework.transformers"),
 )
 
 
-@rule("SMDP342", *_IMAGE_FIELDS)
+@rule("SMDP342", *IMAGE_FIELDS)
 def serving_image_is_known(facts: Facts) -> Iterator[Problem]:
     serve = section(facts)
     if serve is None or serving_image(facts.spec) is not None:
@@ -111,7 +112,7 @@ def serving_image_is_known(facts: Facts) -> Iterator[Problem]:
     yield Problem(at, message, f"{help_}, or choose another instance type" if at == _TYPE else help_)
 
 
-@rule("SMDP343", *_IMAGE_FIELDS, "serve.entry", severity=Severity.WARNING)
+@rule("SMDP343", *IMAGE_FIELDS, "serve.entry", severity=Severity.WARNING)
 def hosts_fit_the_model(facts: Facts) -> Iterator[Problem]:
     serve = section(facts)
     if serve is None or serve.kind == "serverless" or serve.instance_type is None:

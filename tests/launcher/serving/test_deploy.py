@@ -58,7 +58,13 @@ def scheduler(clients: Clients, cloud: Cloud) -> Iterator[Scheduler]:
         yield server
 
 
-@pytest.mark.parametrize("fault", [Fault.RESET_AFTER, Fault.RESET_BEFORE, Fault.THROTTLED, Fault.EXPIRED])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault.RESET_AFTER,
+        *(pytest.param(one, marks=pytest.mark.runs) for one in (Fault.RESET_BEFORE, Fault.THROTTLED, Fault.EXPIRED)),
+    ],
+)
 @pytest.mark.parametrize("call", ["CreateModel", "CreateEndpointConfig", "CreateEndpoint"])
 def test_lost_answer_gives_one_deployment(
     cloud: Cloud, clients: Clients, tmp_path: Path, fault: Fault, call: str

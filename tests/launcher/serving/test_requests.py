@@ -135,6 +135,18 @@ def test_image_fits_the_hosts(tmp_path: Path, serve: str, image: str) -> None:
     assert container["Image"].endswith(image)
 
 
+@pytest.mark.parametrize(("hosts", "fits"), [("ml.m5.large", True), ("ml.c7g.large", False)])
+def test_training_image_of_the_engine_serves_where_aws_has_no_image(tmp_path: Path, hosts: str, fits: bool) -> None:
+    job = JOB.replace('version: "2.0.1"', 'version: "2.13.0"').replace(":2.0.1-cu118", ":2.13.0-cu130")
+    path = write_job(tmp_path, f"{job}policy: extended\n{SERVE.replace('ml.m5.large', hosts)}", SAVES)
+    (tmp_path / "src" / "inference.py").write_text(LOADS)
+    checked = check_job(path, environ={})
+    assert ("SMDP342" in {one.code for one in checked.diagnostics}) is not fits
+    if fits:
+        model = serving_plan(checked, NAME, "us-east-1", MODEL).requests["CreateModel"]
+        assert model["PrimaryContainer"]["Image"].endswith("/smdp-pytorch:2.13.0-cu130")
+
+
 def test_own_image_serves_the_model_as_the_job_wrote_it(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, "serve: {instance_type: ml.m5.large, image: 'mine:1', lifetime: 60}\n")
     container = plan.requests["CreateModel"]["PrimaryContainer"]
