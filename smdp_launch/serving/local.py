@@ -6,6 +6,7 @@ A private local cloud ends with its last job and client, and its endpoints end w
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from smdp_launch.errors import EnvironmentProblem
@@ -13,6 +14,12 @@ from smdp_launch.jobs.records.endpoints import Served, served
 from smdp_launch.jobs.records.history import LOCAL
 from smdp_launch.localcloud.client import shared
 from smdp_launch.localcloud.client.connect import LocalCloudError
+
+#: How the local cloud names a running endpoint.
+_ENDPOINT = "endpoint/"
+#: Seconds for an endpoint to be removed after its deletion.
+_LONGEST_REMOVAL = 30.0
+_TICK = 0.05
 
 
 def keep_running(state: str) -> bool:
@@ -42,8 +49,13 @@ def let_end(state: str) -> bool:
         EnvironmentProblem: it does not end.
     """
     folder = Path(state).absolute()
-    if _endpoints(state) or shared.status(folder).running:
+    if _endpoints(state):
         return False
+    deadline = time.monotonic() + _LONGEST_REMOVAL
+    while running := shared.status(folder).running:
+        if time.monotonic() > deadline or not all(one.startswith(_ENDPOINT) for one in running):
+            return False
+        time.sleep(_TICK)
     try:
         shared.down(folder)
     except LocalCloudError as error:

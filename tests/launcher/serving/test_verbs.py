@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 
 from smdp_launch.errors import ExitCode
 from smdp_launch.jobs.records.history import STATE_FOLDER
-from tests.conftest import JOB, Command, command_in, write_job
+from tests.conftest import JOB, LAUNCHER, Command, clean_environment, command_in, write_job
 from tests.localcloud.conftest import assert_nothing_runs
 from tests.support.json_documents import the_document
 from tests.support.serving.served import BREAKS, SAVES, served_job
@@ -126,3 +127,49 @@ def test_ttl_is_the_lifetime(run: Command) -> None:
     document = the_document(run("deploy", "--local", "--dry-run", "--json", "--ttl", "30m"), "deploy")
     (tag,) = [one for one in document["requests"]["CreateModel"]["Tags"] if one["Key"] == "smdp-launch:expires"]
     assert document["expires"].startswith(tag["Value"])
+
+
+WAITS = (
+    "import time\nfrom pathlib import Path\n\n\ndef model_fn(model_dir):\n    print('loading', flush=True)\n"
+    "    while not Path({go!r}).exists():\n        time.sleep(0.05)\n    return len\n"
+)
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(("answer", "stays"), [("k", True), ("d", False), (None, False)])
+def test_ctrl_c_on_a_terminal_asks_whether_to_keep_the_endpoint(
+    trained: Path, run: Command, tmp_path: Path, answer: str | None, *, stays: bool
+) -> None:
+    """None stands for a second Ctrl-C. The model loads when the test lets it, and the endpoint is Creating before."""
+    script, go = trained / "src" / "inference.py", tmp_path / "go"
+    before = script.read_text()
+    script.write_text(WAITS.format(go=str(go)))
+    try:
+        screen = pexpect.spawn(
+            str(LAUNCHER),
+            ["deploy", "--local"],
+            cwd=trained,
+            env=clean_environment(TERM="xterm", SMDP_LOCAL_ISOLATION="tree"),
+            encoding="utf-8",
+            timeout=120,
+            dimensions=(50, 140),
+        )
+        screen.expect(": Creating")
+        screen.sendintr()
+        screen.expect(r"\[d\]elete it, \[k\]eep it and exit: ")
+        screen.sendline(answer) if answer is not None else screen.sendintr()
+        if not stays:
+            screen.expect("cannot be deleted before it has started")
+        go.touch()
+        screen.expect(pexpect.EOF)
+        screen.close()
+    finally:
+        script.write_text(before)
+        go.touch()
+    assert screen.exitstatus == ExitCode.INTERRUPTED
+    said = "undeploy` deletes it" if stays else "nothing of the deployment is left: deleted endpoint"
+    assert said in str(screen.before)
+    assert len(the_document(run("endpoints", "--json"), "endpoints")["list"]) == int(stays)
+    if stays:
+        assert the_document(run("undeploy", "--json"), "undeploy")["left"] == {}
+    assert running(trained)["running"] == []
