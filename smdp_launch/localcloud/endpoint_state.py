@@ -39,8 +39,8 @@ class EndpointState:
         generation: of the deployment that the endpoint runs; 0 for none yet.
         config: the name of that deployment's configuration.
         variants: one record for each variant: `name`, `hosts` (each with `instance`, `address` and `port`) that
-            answer requests, `desired` (number of hosts), `weight`, `image`, `model`, `timeout` (seconds for an answer)
-            and `serverless` (its ServerlessConfig, or None).
+            answer requests, `desired` (number of hosts), `weight`, `image`, `model`, `timeout` (seconds for an answer),
+            `serverless` (its ServerlessConfig, or None) and `refuses_until` (the end of an injected overload).
         rejected: the generation of an update that failed.
     """
 

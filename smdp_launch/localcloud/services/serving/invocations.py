@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,8 @@ class InvocationService:
         while True:
             # Read again after a refused connection: an update may have replaced the hosts.
             variant = self._variant(name, wanted)
+            if time.time() < variant["refuses_until"]:
+                raise ServiceError("ServiceUnavailable", f"Endpoint {name} is overloaded: a fault is injected.", 503)
             hosts = [one for one in variant["hosts"] if one["instance"] not in failed]
             if not hosts:
                 raise _unavailable(name)
