@@ -60,13 +60,38 @@ class EndpointState:
         self.modified = now
 
 
+@dataclass
+class TransformState:
+    """Of a transform job. Times are seconds since 1970; `started` and `ended` are None before."""
+
+    created: float
+    modified: float
+    status: str = "InProgress"
+    started: float | None = None
+    ended: float | None = None
+    failure: str | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.status in ("Completed", "Failed", "Stopped")
+
+    def end(self, status: str, failure: str | None, now: float) -> None:
+        self.status, self.failure = status, failure[:_REASON_LIMIT] if failure else None
+        self.ended = self.modified = now
+
+
+def read_transform(path: Path) -> TransformState | None:
+    record = read_json(path)
+    return TransformState(**_known(TransformState, record)) if record else None
+
+
 def read(path: Path) -> EndpointState | None:
     """A later version may add fields, which are ignored."""
     record = read_json(path)
     return EndpointState(**_known(EndpointState, record)) if record else None
 
 
-def write(path: Path, state: EndpointState) -> None:
+def write(path: Path, state: EndpointState | TransformState) -> None:
     write_json(path, asdict(state))
 
 

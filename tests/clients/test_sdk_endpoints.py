@@ -154,6 +154,21 @@ def test_model_that_cannot_be_served_is_reported_with_its_reason(cloud: LocalClo
     assert failed.value.actual_status == "Failed"
 
 
+def test_transformer_writes_answers_beside_the_model(cloud: LocalCloud, tmp_path: Path) -> None:
+    boto3.client("s3").put_object(Bucket="mine", Key="in/a.csv", Body=b"1,2\n3,4\n")
+    transformer = pytorch_model(cloud, tmp_path, 8).transformer(
+        instance_count=1,
+        instance_type="ml.m5.large",
+        output_path="s3://mine/out",
+        strategy="SingleRecord",
+        assemble_with="Line",
+        accept="text/csv",
+    )
+    transformer.transform("s3://mine/in/", content_type="text/csv", split_type="Line", wait=True, logs=False)
+    answer = boto3.client("s3").get_object(Bucket="mine", Key="out/a.csv.out")["Body"].read()
+    assert answer == b"8.0,16.0\n24.0,32.0\n"
+
+
 def test_exception_in_the_script_is_a_model_error(cloud: LocalCloud, tmp_path: Path) -> None:
     import numpy
 

@@ -60,6 +60,7 @@ class Fleet:
     ) -> None:
         self.deployment = deployment
         self.failure = ""
+        self.container_failure = ""  # the part of `failure` about the container
         self._folder = folder
         self._addresses = addresses
         self._endpoint = endpoint
@@ -93,6 +94,7 @@ class Fleet:
             for host in hosts:
                 host.maintain()
                 if host.failure and not self.failure:
+                    self.container_failure = host.failure
                     self.failure = (
                         f"The primary container for production variant {name} did not pass the ping health check. "
                         f"Please check CloudWatch logs for this endpoint. {host.failure}"

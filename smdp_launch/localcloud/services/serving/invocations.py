@@ -18,8 +18,8 @@ from smdp_launch.localcloud.protocol import caller
 from smdp_launch.localcloud.protocol.protocols import Reply, unknown
 from smdp_launch.localcloud.protocol.signatures import Head
 from smdp_launch.localcloud.protocol.wsgi import INVOCATION_LIMIT
+from smdp_launch.localcloud.runtime.serving.routing import Answer, Balancer, NoAnswer, NotConnected, post
 from smdp_launch.localcloud.services.logs.calls import ENDPOINTS
-from smdp_launch.localcloud.services.serving.routing import Answer, Balancer, NoAnswer, NotConnected, post
 
 _PATH = re.compile(r"/endpoints/([^/]{1,63})/invocations")
 _LONGEST_HEADER = 1024
