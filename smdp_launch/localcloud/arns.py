@@ -24,6 +24,10 @@ def endpoint_arn(name: str, region: str) -> str:
     return f"arn:aws:sagemaker:{region}:{ACCOUNT}:endpoint/{name}"
 
 
+def transform_job_arn(name: str, region: str) -> str:
+    return f"arn:aws:sagemaker:{region}:{ACCOUNT}:transform-job/{name}"
+
+
 def role_arn(name: str) -> str:
     return f"arn:aws:iam::{ACCOUNT}:role/{name}"
 

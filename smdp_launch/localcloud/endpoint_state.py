@@ -39,8 +39,8 @@ class EndpointState:
         generation: of the deployment that the endpoint runs; 0 for none yet.
         config: the name of that deployment's configuration.
         variants: one record for each variant: `name`, `hosts` (each with `instance`, `address` and `port`) that
-            answer requests, `desired` (number of hosts), `weight`, `image`, `model`, `timeout` (seconds for an answer)
-            and `serverless` (its ServerlessConfig, or None).
+            answer requests, `desired` (number of hosts), `weight`, `image`, `model`, `timeout` (seconds for an answer),
+            `serverless` (its ServerlessConfig, or None) and `refuses_until` (the end of an injected overload).
         rejected: the generation of an update that failed.
     """
 
@@ -60,13 +60,38 @@ class EndpointState:
         self.modified = now
 
 
+@dataclass
+class TransformState:
+    """Of a transform job. Times are seconds since 1970; `started` and `ended` are None before."""
+
+    created: float
+    modified: float
+    status: str = "InProgress"
+    started: float | None = None
+    ended: float | None = None
+    failure: str | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.status in ("Completed", "Failed", "Stopped")
+
+    def end(self, status: str, failure: str | None, now: float) -> None:
+        self.status, self.failure = status, failure[:_REASON_LIMIT] if failure else None
+        self.ended = self.modified = now
+
+
+def read_transform(path: Path) -> TransformState | None:
+    record = read_json(path)
+    return TransformState(**_known(TransformState, record)) if record else None
+
+
 def read(path: Path) -> EndpointState | None:
     """A later version may add fields, which are ignored."""
     record = read_json(path)
     return EndpointState(**_known(EndpointState, record)) if record else None
 
 
-def write(path: Path, state: EndpointState) -> None:
+def write(path: Path, state: EndpointState | TransformState) -> None:
     write_json(path, asdict(state))
 
 

@@ -10,6 +10,8 @@ s3/BUCKET/...   objects, see `objects`
 jobs/NAME/      one folder for each job, see `JobFolder`
 endpoints/NAME/ one folder for each endpoint, see `EndpointFolder`
 endpoint-logs/REGION/NAME/VARIANT/   the log streams of an endpoint, which stay when the endpoint is deleted
+transforms/NAME/ one folder for each transform job, see `TransformFolder`
+transform-logs/REGION/NAME/          the log streams of a transform job
 resources/      models and endpoint configurations, see `services.serving.resources`
 account.yaml    the account, see `account`; the user writes it
 announced.json  exists while the server must stay without clients and jobs
@@ -103,6 +105,14 @@ class StateFolder:
         return self.root / "endpoint-logs"
 
     @property
+    def transforms(self) -> Path:
+        return self.root / "transforms"
+
+    @property
+    def transform_logs(self) -> Path:
+        return self.root / "transform-logs"
+
+    @property
     def resources(self) -> Path:
         return self.root / "resources"
 
@@ -134,6 +144,9 @@ class StateFolder:
         """None in a folder that an older version has created."""
         return (EndpointFolder(path) for path in _folders(self.endpoints))
 
+    def transform_folders(self) -> Iterator[TransformFolder]:
+        return (TransformFolder(path) for path in _folders(self.transforms))
+
     def check_version(self) -> None:
         """Raises NewerVersion."""
         check_folder_version(self.root, VERSION)
@@ -149,7 +162,8 @@ class StateFolder:
         if not ignore.exists():
             self.root.chmod(0o700)
             write_bytes(ignore, b"*\n")
-        for folder in (self.objects, self.jobs, self.spool, self.endpoints, self.endpoint_logs, self.resources):
+        serving = (self.endpoints, self.endpoint_logs, self.transforms, self.transform_logs, self.resources)
+        for folder in (self.objects, self.jobs, self.spool, *serving):
             make_folder(folder)
 
 
@@ -330,3 +344,20 @@ class EndpointFolder:
     def principal(self, variant: str) -> str:
         """The name under which the variant's role makes calls; no training job can have it."""
         return f"endpoint/{self.name}/{variant}"
+
+
+@dataclass(frozen=True)
+class TransformFolder(EndpointFolder):
+    """The files of one transform job, whose hosts serve its model as those of an endpoint do."""
+
+    @property
+    def request(self) -> Path:
+        return self.root / "request.json"
+
+    @property
+    def logs(self) -> Path:
+        """The folder of the log streams of all jobs: a stream's name begins with that of its job."""
+        return self.state_folder.transform_logs / self.region
+
+    def principal(self, _variant: str) -> str:
+        return f"transform/{self.name}"

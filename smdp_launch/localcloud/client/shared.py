@@ -37,7 +37,8 @@ class CloudStatus:
     Args:
         endpoint: None while no server runs. An announced one without an endpoint was killed.
         announced: whether the local cloud runs until it is ended.
-        running: names of the jobs that have not ended, and `endpoint/NAME` for each endpoint that has not.
+        running: names of the jobs that have not ended, and `endpoint/NAME` and `transform/NAME` for each
+            endpoint and transform job that has not.
         ended: number of the jobs that have ended.
     """
 
@@ -127,26 +128,35 @@ def _unended(state: StateFolder) -> list[JobFolder]:
 
 
 def _endpoints(state: StateFolder) -> tuple[str, ...]:
-    """`endpoint/NAME` for each endpoint with processes, and for each one that the server must remove."""
-    folders = [one for one in state.endpoint_folders() if is_locked(one.lock) or one.stop.exists()]
-    return tuple(f"endpoint/{folder.name}" for folder in folders)
+    """`endpoint/NAME` for each endpoint with processes, and for each one that the server must remove; `transform/NAME`
+    for each transform job with processes."""
+    return tuple(_serving(state))
+
+
+def _serving(state: StateFolder) -> dict[str, EndpointFolder]:
+    """The folders of `_endpoints`, by those names."""
+    endpoints = [one for one in state.endpoint_folders() if is_locked(one.lock) or one.stop.exists()]
+    transforms = [one for one in state.transform_folders() if is_locked(one.lock)]
+    found: dict[str, EndpointFolder] = {f"endpoint/{one.name}": one for one in endpoints}
+    return found | {f"transform/{one.name}": one for one in transforms}
 
 
 def _end_endpoints(state: StateFolder, grace: float) -> tuple[str, ...]:
     """Endpoints that failed to be created have no processes and stay, with their reason."""
     stopped: dict[str, None] = {}
     deadline = time.monotonic() + grace + _CLEAN_UP_WAIT
-    while names := _endpoints(state):
-        for folder in state.endpoint_folders():
-            if f"endpoint/{folder.name}" in names and folder.name not in stopped:
+    while found := _serving(state):
+        for name, folder in found.items():
+            if name not in stopped:
                 write_json(folder.stop, {"time": time.time(), "grace": grace})
-                stopped[folder.name] = None
+                stopped[name] = None
             if time.monotonic() > deadline:
                 _kill_supervisor(folder)
         if time.monotonic() > deadline + _EXIT_WAIT:
-            raise LocalCloudError(f"{names[0]} does not end; see its supervisor.log in {state.endpoints}.")
+            name, folder = next(iter(found.items()))
+            raise LocalCloudError(f"{name} does not end; see {folder.supervisor_log}.")
         time.sleep(_TICK)
-    return tuple(f"endpoint/{name}" for name in stopped)
+    return tuple(stopped)
 
 
 def _end_jobs(state: StateFolder, grace: float) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ class Principals:
 def _of_endpoints(state: StateFolder) -> dict[str, tuple[EndpointFolder, str]]:
     return {
         job_hash(folder.principal(variant)): (folder, variant)
-        for folder in state.endpoint_folders()
+        for folder in (*state.endpoint_folders(), *state.transform_folders())
         for variant in _variants(folder)
     }
 

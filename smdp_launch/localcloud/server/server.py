@@ -26,11 +26,12 @@ from smdp_launch.localcloud.protocol.principals import Principals
 from smdp_launch.localcloud.protocol.signatures import Credentials
 from smdp_launch.localcloud.server.connections import Connection, Connections, Incoming
 from smdp_launch.localcloud.server.gateway import INVOCATIONS, Gateway
-from smdp_launch.localcloud.server.table import invocation, services
+from smdp_launch.localcloud.server.table import Running, invocation, services
 from smdp_launch.localcloud.services.registry import Registry
 from smdp_launch.localcloud.services.s3.permissions import Permissions
 from smdp_launch.localcloud.services.s3.store import ObjectStore
 from smdp_launch.localcloud.services.serving.endpoint_store import EndpointStore
+from smdp_launch.localcloud.services.serving.transforms import TransformService
 from smdp_launch.localcloud.services.training.job_store import JobStore
 from smdp_launch.signal_flag import SignalFlag
 
@@ -119,13 +120,13 @@ def serve(state: StateFolder) -> int:
     _prepare_process(state)
     credentials = _credentials(previous)
     jobs = JobStore(state, credentials)
-    endpoints = EndpointStore(state)
+    running = Running(jobs, EndpointStore(state), TransformService(state))
     registry = Registry(state.registry)
     account = AccountFile(state.root)
     principals = Principals(account, state)
-    actions = services(jobs, endpoints, registry, account, principals)
+    actions = services(running, registry, account, principals)
     objects = ObjectStore(state.objects, Permissions(principals))
-    invoke = invocation(endpoints, principals)
+    invoke = invocation(running.endpoints, principals)
     gateway = Gateway(credentials, actions, objects, invoke, Refusals(state), state.spool)
     server = _bind(gateway, previous)
     gateway.authority = f"{ADDRESS}:{server.port}"
@@ -141,28 +142,26 @@ def serve(state: StateFolder) -> int:
             "pid": os.getpid(),
         },
     )
-    _watch(state, jobs, endpoints, registry, ended)
+    _watch(state, running, registry, ended)
     registry.close()
-    if not (
-        jobs.active() or endpoints.active()
-    ):  # otherwise the next server reuses address and keys, which their hosts have
+    if not (running.jobs_active or running.endpoints.active()):
+        # Otherwise the next server reuses address and keys, which their hosts have.
         state.server_file.unlink(missing_ok=True)
     server.shutdown()
     return 0
 
 
-def _watch(state: StateFolder, jobs: JobStore, endpoints: EndpointStore, registry: Registry, ended: SignalFlag) -> None:
+def _watch(state: StateFolder, running: Running, registry: Registry, ended: SignalFlag) -> None:
     """Finalize jobs and endpoints and start the registry on request, until no process needs the server.
 
     That is when no job runs, the server is not announced and no client holds the clients' lock. The endpoints then end.
     Returns with that lock held: a new client then waits for the exit of this server and starts another.
     """
     while not ended.wait(_TICK):
-        jobs.reap()
-        endpoints.reap()
+        running.reap()
         registry.start_if_requested()
-        if not jobs.active() and not state.is_announced and _is_last(state):
-            endpoints.end_all(_ENDPOINT_GRACE)
+        if not running.jobs_active and not state.is_announced and _is_last(state):
+            running.endpoints.end_all(_ENDPOINT_GRACE)
             return
 
 

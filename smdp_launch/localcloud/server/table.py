@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from smdp_launch.localcloud.account import AccountFile, matches
@@ -27,6 +28,7 @@ from smdp_launch.localcloud.services.serving.endpoints import EndpointService
 from smdp_launch.localcloud.services.serving.invocations import InvocationService
 from smdp_launch.localcloud.services.serving.models import ModelService
 from smdp_launch.localcloud.services.serving.resources import Resources
+from smdp_launch.localcloud.services.serving.transforms import TransformService
 from smdp_launch.localcloud.services.tags import Tagged, TagService
 from smdp_launch.localcloud.services.training.calls import TrainingService
 from smdp_launch.localcloud.services.training.job_store import JobStore
@@ -36,11 +38,31 @@ _PREFIXES = {"monitoring": "cloudwatch"}
 _DENIALS = {"ec2": ("UnauthorizedOperation", 403), "sts": ("AccessDenied", 403), "iam": ("AccessDenied", 403)}
 
 
+@dataclass(frozen=True)
+class Running:
+    """The services with processes of their own, which the server's main thread watches."""
+
+    jobs: JobStore
+    endpoints: EndpointStore
+    transforms: TransformService
+
+    @property
+    def jobs_active(self) -> bool:
+        """Whether a job runs, for which the server has to stay. Endpoints end with the server's last client."""
+        return self.jobs.active() or self.transforms.active()
+
+    def reap(self) -> None:
+        self.jobs.reap()
+        self.endpoints.reap()
+        self.transforms.reap()
+
+
 def services(
-    jobs: JobStore, endpoints: EndpointStore, registry: Registry, account: AccountFile, principals: Principals
+    running: Running, registry: Registry, account: AccountFile, principals: Principals
 ) -> dict[str, dict[str, Action]]:
+    jobs, endpoints = running.jobs, running.endpoints
     known = {
-        "sagemaker": _sagemaker(jobs, endpoints, account),
+        "sagemaker": _sagemaker(running, account),
         "logs": LogService(jobs, endpoints.state_folder).actions(),
         "monitoring": MetricService(jobs).actions(),
         "ecr": RegistryService(registry, account).actions(),
@@ -57,9 +79,10 @@ def services(
     }
 
 
-def _sagemaker(jobs: JobStore, endpoints: EndpointStore, account: AccountFile) -> dict[str, Action]:
+def _sagemaker(running: Running, account: AccountFile) -> dict[str, Action]:
+    endpoints, transforms = running.endpoints, running.transforms
     state = endpoints.state_folder
-    training = TrainingService(jobs, account)
+    training = TrainingService(running.jobs, account)
     models = Resources(state.resources / "models", "model", model_arn)
     configurations = Resources(state.resources / "endpoint-configs", "endpoint configuration", endpoint_config_arn)
     tagged: dict[str, Tagged] = {
@@ -67,12 +90,14 @@ def _sagemaker(jobs: JobStore, endpoints: EndpointStore, account: AccountFile) -
         "model": models,
         "endpoint-config": configurations,
         "endpoint": endpoints,
+        "transform-job": transforms,
     }
     return {
         **training.actions(),
         **ModelService(models, account, state).actions(),
         **ConfigurationService(configurations, models).actions(),
         **EndpointService(endpoints, configurations, models, account).actions(),
+        **transforms.actions(models),
         **TagService(tagged).actions(),
     }
 

@@ -159,9 +159,9 @@ def test_variant_may_be_named(serving: Serving, doubling: str) -> None:
 
 
 def test_request_with_wrong_key_is_refused(serving: Serving, doubling: str) -> None:
-    stranger = client_of(serving.cloud.endpoint, "sagemaker-runtime", aws_secret_access_key="wrong")
+    wrong = client_of(serving.cloud.endpoint, "sagemaker-runtime", aws_secret_access_key="wrong")
     with pytest.raises(ClientError, match="signature"):
-        stranger.invoke_endpoint(EndpointName=doubling, Body=b"[1]")
+        wrong.invoke_endpoint(EndpointName=doubling, Body=b"[1]")
 
 
 def test_account_may_deny_the_call(serving: Serving, doubling: str) -> None:

@@ -41,13 +41,24 @@ def test_shared_cloud_keeps_endpoint_until_it_ends(state_dir: Path) -> None:
     serving.cloud.s3.create_bucket(Bucket="bucket")
     serving.deploy("shared")
     assert serving.ask("shared")["is"] == [2, 4]
-    assert shared.down(state_dir, grace=1) == ("endpoint/shared",)
+    source = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://bucket/models/"}}
+    serving.sagemaker.create_transform_job(
+        TransformJobName="running",
+        ModelName=serving.create_model("sleeping", "import time\ntime.sleep(600)\n"),
+        TransformInput={"DataSource": source},
+        TransformOutput={"S3OutputPath": "s3://bucket/out"},
+        TransformResources={"InstanceType": "ml.m5.large", "InstanceCount": 1},
+    )
+    assert shared.status(state_dir).running == ("endpoint/shared", "transform/running")
+    assert shared.down(state_dir, grace=1) == ("endpoint/shared", "transform/running")
     assert_nothing_runs(str(state_dir))
     assert list((state_dir / "endpoints").iterdir()) == []
     with private(state_dir, timeout=DEADLINE) as again:
         client = Cloud(again).sagemaker
         assert client.list_endpoints()["Endpoints"] == []
-        assert [one["ModelName"] for one in client.list_models()["Models"]] == ["shared"]
+        assert [one["ModelName"] for one in client.list_models()["Models"]] == ["sleeping", "shared"]
+        described = client.describe_transform_job(TransformJobName="running")
+        assert described["TransformJobStatus"] == "Stopped"
 
 
 def test_endpoint_survives_a_killed_server(open_cloud: Callable[[], Cloud]) -> None:
@@ -65,7 +76,7 @@ def test_endpoint_survives_a_killed_server(open_cloud: Callable[[], Cloud]) -> N
 
 @pytest.mark.runs
 def test_endpoint_ends_when_server_and_clients_are_gone(state_dir: Path) -> None:
-    """Nobody is left to end it: the supervisor notices that itself."""
+    """No other process can end it: the supervisor notices that itself."""
     with ExitStack() as stack:
         cloud = open_cloud_on(state_dir, stack)
         serving = Serving(cloud)

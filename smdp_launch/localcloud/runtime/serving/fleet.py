@@ -17,6 +17,7 @@ from smdp_launch.localcloud.files import remove_tree
 from smdp_launch.localcloud.layout import EndpointFolder
 from smdp_launch.localcloud.runtime.lease import Lease
 from smdp_launch.localcloud.runtime.serving import model_data
+from smdp_launch.localcloud.runtime.serving.endpoint_faults import EndpointFaultInjector, requested_fault
 from smdp_launch.localcloud.runtime.serving.model_data import DeploymentFailed
 from smdp_launch.localcloud.runtime.serving.serving_host import Address, ServingHost, free_port
 from smdp_launch.localcloud.runtime.serving.serving_launch import ServingLaunch, invocation_limit, startup_limit
@@ -59,11 +60,13 @@ class Fleet:
     ) -> None:
         self.deployment = deployment
         self.failure = ""
+        self.container_failure = ""  # the part of `failure` about the container
         self._folder = folder
         self._addresses = addresses
         self._endpoint = endpoint
         self._isolated = isolated
         self._hosts: dict[str, list[ServingHost]] = {one["VariantName"]: [] for one in deployment.variants}
+        self._injectors = {one["VariantName"]: EndpointFaultInjector(None) for one in deployment.variants}
         self._since = time.time()
         self._is_abandoned = threading.Event()
         self._are_models_ready = threading.Event()
@@ -91,10 +94,13 @@ class Fleet:
             for host in hosts:
                 host.maintain()
                 if host.failure and not self.failure:
+                    self.container_failure = host.failure
                     self.failure = (
                         f"The primary container for production variant {name} did not pass the ping health check. "
                         f"Please check CloudWatch logs for this endpoint. {host.failure}"
                     )
+            if hosts:
+                self._injectors[name].inject(hosts)
 
     def records(self) -> list[dict[str, Any]]:
         """The variants for the endpoint's state, each with the hosts that answer requests."""
@@ -108,6 +114,7 @@ class Fleet:
                 "timeout": invocation_limit(one),
                 "serverless": one.get("ServerlessConfig"),
                 "since": self._since,
+                "refuses_until": self._injectors[one["VariantName"]].refuses_until,
                 "hosts": [host.record() for host in self._hosts[one["VariantName"]] if host.is_in_service],
             }
             for one in self.deployment.variants
@@ -148,6 +155,7 @@ class Fleet:
             for one in self.deployment.variants:
                 launch = ServingLaunch(self._folder, one, total, self._endpoint, isolated=self._isolated)
                 name = one["VariantName"]
+                self._injectors[name] = EndpointFaultInjector(requested_fault(one))
                 for _ in range(int(one["InitialInstanceCount"])):
                     host = ServingHost(
                         self._folder.hosts,
@@ -155,9 +163,12 @@ class Fleet:
                         self._model(one),
                         self._addresses.take(),
                         startup_limit(one),
+                        self._injectors[name].slow_start,
                         launch.spec,
                     )
                     self._hosts[name].append(host)
+        except DeploymentFailed as error:
+            self.failure = str(error)
         except OSError as error:
             self.failure = f"InternalServerError: this machine cannot run the endpoint: {error}"
 

@@ -15,9 +15,11 @@ MOST_FAILURES = 3  # in a row, until the container counts as unhealthy
 class HealthCheck:
     """Checks from `begin` to `end`. Any thread may read the properties."""
 
-    def __init__(self, address: str, port: int) -> None:
+    def __init__(self, address: str, port: int, delay: float = 0.0) -> None:
+        """`delay`: seconds in which the checks fail whatever the container answers: an injected slow start."""
         self._address = address
         self._port = port
+        self._not_before = time.monotonic() + delay
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._has_passed = False
@@ -41,7 +43,7 @@ class HealthCheck:
 
     def _run(self) -> None:
         while not self._ended.is_set():
-            passed = ping(self._address, self._port, _TIMEOUT)
+            passed = time.monotonic() >= self._not_before and ping(self._address, self._port, _TIMEOUT)
             with self._lock:
                 self._has_passed = self._has_passed or passed
                 self._failures = 0 if passed else self._failures + 1

@@ -41,6 +41,7 @@ class ServingHost:
     Args:
         logs: folder of the variant's log streams.
         startup: seconds from a container's start to its first passed health check.
+        slow_start: seconds in which an injected fault lets the health check fail.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class ServingHost:
         model: Path,
         address: Address,
         startup: float,
+        slow_start: float,
         spec: Callable[[HostTree, Address], HostSpec],
     ) -> None:
         self.instance = f"i-{secrets.token_hex(9)[:17]}"
@@ -58,6 +60,7 @@ class ServingHost:
         self._tree = HostTree(self.instance, root / self.instance)
         self._log_path = logs / f"{self.instance}{LOG_SUFFIX}"
         self._startup = startup
+        self._slow_start = slow_start
         self._spec = spec
         self._host: Host | None = None
         self._health: HealthCheck | None = None
@@ -119,6 +122,11 @@ class ServingHost:
         self._stopping_since = time.monotonic()
         self._discard()
 
+    def crash(self) -> None:
+        """Kill the container, which is started again."""
+        if self._host is not None:
+            self._host.kill()
+
     def report(self, text: str) -> None:
         """Write a line of the local cloud into the host's log."""
         log = HostLog(self._log_path)
@@ -131,7 +139,7 @@ class ServingHost:
         (self._tree.ml / "output/failure").unlink(missing_ok=True)
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         self._host = Host(self._tree, self._spec(self._tree, self.address), HostLog(self._log_path))
-        self._health = HealthCheck(self.address.host, self.address.port)
+        self._health = HealthCheck(self.address.host, self.address.port, self._slow_start)
 
     def _ended(self, now: float, what: str) -> None:
         """The container has ended or must be: start it again, after a while that grows."""

@@ -1,6 +1,6 @@
 """The CloudWatch Logs calls, which read the append-only files of jobs and endpoints and keep nothing in memory.
 
-All training jobs have one log group; each endpoint has a group of its own.
+All training jobs have one log group, and all transform jobs; each endpoint has a group of its own.
 
 Tokens of GetLogEvents name a place in a stream: `f/N` continues at byte N, `b/N` goes back from it. As on AWS, an
 unchanged token in the answer means that there are no more events, or not yet.
@@ -37,6 +37,7 @@ from smdp_launch.localcloud.services.paging import decode_token, encode_token
 from smdp_launch.localcloud.services.training.job_store import JobStore
 
 GROUP = "/aws/sagemaker/TrainingJobs"
+TRANSFORMS = "/aws/sagemaker/TransformJobs"
 ENDPOINTS = "/aws/sagemaker/Endpoints/"  # the name of the endpoint follows
 _CLASS = "STANDARD"
 _GROUPS_PER_PAGE = 50
@@ -129,7 +130,7 @@ class LogService:
     def _group_names(self) -> list[str]:
         """Of all groups that may have streams, in order."""
         folders = self._endpoint_folder.iterdir() if self._endpoint_folder.is_dir() else ()
-        return sorted([GROUP, *(f"{ENDPOINTS}{one.name}" for one in folders)])
+        return sorted([GROUP, TRANSFORMS, *(f"{ENDPOINTS}{one.name}" for one in folders)])
 
     def _all_streams(self, group: str) -> Streams:
         """The streams of a group; none for an unknown one. `group` may be any text of a client."""
@@ -139,16 +140,22 @@ class LogService:
                 for folder in self._jobs.folders(caller.region())
                 for path in folder.log_files()
             }
+        if group == TRANSFORMS:
+            return _below(self._state.transform_logs / caller.region())
         name = group.removeprefix(ENDPOINTS)
         if not group.startswith(ENDPOINTS) or not JOB_NAME.fullmatch(name):
             return {}
-        files = (self._endpoint_folder / name).glob(f"*/*{LOG_SUFFIX}")
-        return {f"{path.parent.name}/{path.stem}": path for path in sorted(files)}
+        return _below(self._endpoint_folder / name)
 
     @property
     def _endpoint_folder(self) -> Path:
         """With one folder for each endpoint of the region."""
         return self._state.endpoint_logs / caller.region()
+
+
+def _below(folder: Path) -> Streams:
+    """The streams in the folders below one."""
+    return {f"{path.parent.name}/{path.stem}": path for path in sorted(folder.glob(f"*/*{LOG_SUFFIX}"))}
 
 
 def _group(request: Parameters) -> str:

@@ -6,10 +6,6 @@ when no client needs the local cloud any more; then its folder is removed. Its l
 
 from __future__ import annotations
 
-import secrets
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -17,14 +13,13 @@ from typing import Any
 from smdp_launch.localcloud import endpoint_state
 from smdp_launch.localcloud.arns import endpoint_arn
 from smdp_launch.localcloud.endpoint_state import Deployment, EndpointState
-from smdp_launch.localcloud.environment import server_environment
 from smdp_launch.localcloud.errors import ServiceError, validation
-from smdp_launch.localcloud.files import Lock, is_locked, read_json, remove_tree, write_json
+from smdp_launch.localcloud.files import is_locked, read_json, remove_tree, write_json
 from smdp_launch.localcloud.layout import JOB_NAME, EndpointFolder, StateFolder
 from smdp_launch.localcloud.processes import kill_processes_below
 from smdp_launch.localcloud.protocol import caller
+from smdp_launch.localcloud.services.serving.supervised import Supervised
 
-_UNFINISHED = ".new-"
 _KIND = "endpoint"
 _TICK = 0.02
 _CLEAN_UP_WAIT = 10.0  # seconds for a stopped supervisor to remove its hosts
@@ -37,11 +32,7 @@ class EndpointStore:
     def __init__(self, state: StateFolder) -> None:
         self.state_folder = state
         self._root = state.endpoints
-        self._lock = threading.Lock()
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        for leftover in self._root.glob(f"{_UNFINISHED}*"):
-            remove_tree(leftover)
-        self._watched = {folder.name for folder in state.endpoint_folders()}
+        self._supervised = Supervised(state, state.endpoints, EndpointFolder, _SUPERVISOR)
 
     def folders(self) -> Iterator[EndpointFolder]:
         """The endpoints of the caller's region."""
@@ -68,40 +59,15 @@ class EndpointStore:
 
         Raises ServiceError where the name is taken, and while the local cloud is being ended.
         """
-        shutdown = Lock(self.state_folder.shutdown_lock)
-        try:
-            if not shutdown.take(shared=True):
-                raise validation("The local cloud is going down; create the endpoint when it is up again.")
-            self._create(name, deployment, tags)
-        finally:
-            shutdown.release()
 
-    def _create(self, name: str, deployment: Deployment, tags: Mapping[str, str]) -> None:
-        draft = EndpointFolder(self._root / f"{_UNFINISHED}{secrets.token_hex(8)}")
-        draft.root.mkdir(mode=0o700)
-        try:
+        def write(draft: EndpointFolder) -> None:
             write_json(draft.region_file, {"region": caller.region()})
             write_json(draft.tags, dict(tags))
             endpoint_state.write_deployment(draft.deployment, deployment)
             now = round(time.time(), 3)
             endpoint_state.write(draft.state, EndpointState(now, now, config=deployment.config))
-            lock = Lock(draft.lock)
-        except OSError:
-            remove_tree(draft.root)
-            raise
-        try:
-            lock.take()
-            folder = EndpointFolder(self._root / name)
-            with self._lock:
-                try:
-                    draft.root.rename(folder.root)
-                except OSError:
-                    remove_tree(draft.root)
-                    raise self.taken(folder) from None
-                self._watched.add(name)
-                self._processes[name] = _start_supervisor(folder, lock)
-        finally:
-            lock.release()
+
+        self._supervised.start(name, write, self.taken)
 
     def taken(self, folder: EndpointFolder) -> ServiceError:
         """The error for a taken name. On AWS names are unique within a region only."""
@@ -134,7 +100,7 @@ class EndpointStore:
 
     def update(self, folder: EndpointFolder, deployment: Deployment) -> None:
         """Have the endpoint run another deployment. Raises ServiceError unless the endpoint is in service."""
-        with self._lock:
+        with self._supervised.lock:
             if self.state(folder).status != "InService":
                 raise in_progress(folder.name)
             generation = self.deployment(folder).generation + 1
@@ -143,7 +109,7 @@ class EndpointStore:
 
     def delete(self, folder: EndpointFolder) -> None:
         """Raises ServiceError for an endpoint that is being created or updated."""
-        with self._lock:
+        with self._supervised.lock:
             status = self.state(folder).status
             if status in ("Creating", "Updating"):
                 raise in_progress(folder.name)
@@ -156,44 +122,28 @@ class EndpointStore:
 
     def change_tags(self, name: str, added: Mapping[str, str], removed: Iterable[str]) -> None:
         folder, dropped = self.find(name), set(removed)
-        with self._lock:
+        with self._supervised.lock:
             kept = {key: value for key, value in (read_json(folder.tags) or {}).items() if key not in dropped}
             write_json(folder.tags, {**kept, **added})
 
     def active(self) -> bool:
         """Whether an endpoint, or the supervisor of one that ends, still runs."""
-        return any(is_locked(EndpointFolder(self._root / name).lock) for name in self._names())
+        return self._supervised.active()
 
     def reap(self) -> None:
         """Remove endpoints that have ended, and finalize those whose supervisor died. Called periodically."""
-        for name in self._names():
-            process = self._processes.get(name)
-            if process is not None:
-                process.poll()
-            folder = EndpointFolder(self._root / name)
-            if not is_locked(folder.lock) and self._finalize(folder):
-                with self._lock:
-                    self._watched.discard(name)
-                    self._processes.pop(name, None)
+        self._supervised.reap(self._finalize)
 
     def end_all(self, grace: float) -> None:
         """End every endpoint and wait for it. Their containers get `grace` seconds after SIGTERM."""
-        for name in self._names():
-            folder = EndpointFolder(self._root / name)
+        for folder in self._supervised.folders():
             if is_locked(folder.lock):
                 write_json(folder.stop, {"time": time.time(), "grace": grace})
         deadline = time.monotonic() + grace + _CLEAN_UP_WAIT
         while self.active() and time.monotonic() < deadline:
             time.sleep(_TICK)
-        for process in self._processes.values():
-            if process.poll() is None:
-                process.kill()  # the hosts end with their supervisor
-                process.wait()
+        self._supervised.kill()
         self.reap()
-
-    def _names(self) -> list[str]:
-        with self._lock:
-            return list(self._watched)
 
     def _finalize(self, folder: EndpointFolder) -> bool:
         """Clean up after a supervisor that has exited; False where that fails for now, as on a full disk.
@@ -207,7 +157,8 @@ class EndpointStore:
                     kill_processes_below(folder.hosts)
                     remove_tree(tree)
             if folder.stop.exists():
-                return self._remove(folder)
+                self._supervised.remove(folder)
+                return True
             if state is not None and state.status != "Failed":
                 reason = "InternalServerError: the endpoint's supervisor died (killed, or out of memory); see "
                 state.fail(f"{reason}{folder.supervisor_log}", time.time())
@@ -215,12 +166,6 @@ class EndpointStore:
         except OSError:
             return False
         return False  # a failed endpoint is removed once it is deleted
-
-    def _remove(self, folder: EndpointFolder) -> bool:
-        removed = self._root / f"{_UNFINISHED}{secrets.token_hex(8)}"
-        folder.root.rename(removed)
-        remove_tree(removed)
-        return True
 
 
 def in_progress(name: str) -> ServiceError:
@@ -230,20 +175,6 @@ def in_progress(name: str) -> ServiceError:
 
 def _unknown(name: str) -> ServiceError:
     return validation(f'Could not find {_KIND} "{endpoint_arn(name, caller.region())}".')
-
-
-def _start_supervisor(folder: EndpointFolder, lock: Lock) -> subprocess.Popen[bytes]:
-    with folder.supervisor_log.open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", _SUPERVISOR, str(folder.root)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            env=server_environment(),
-            start_new_session=True,
-            pass_fds=(lock.fileno(),),
-        )
 
 
 def summary_of(variant: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ from smdp_launch.localcloud.protocol import caller
 from smdp_launch.localcloud.protocol.protocols import Reply, unknown
 from smdp_launch.localcloud.protocol.signatures import Head
 from smdp_launch.localcloud.protocol.wsgi import INVOCATION_LIMIT
+from smdp_launch.localcloud.runtime.serving.routing import Answer, Balancer, NoAnswer, NotConnected, post
 from smdp_launch.localcloud.services.logs.calls import ENDPOINTS
-from smdp_launch.localcloud.services.serving.routing import Answer, Balancer, NoAnswer, NotConnected, post
 
 _PATH = re.compile(r"/endpoints/([^/]{1,63})/invocations")
 _LONGEST_HEADER = 1024
@@ -61,6 +62,8 @@ class InvocationService:
         while True:
             # Read again after a refused connection: an update may have replaced the hosts.
             variant = self._variant(name, wanted)
+            if time.time() < variant["refuses_until"]:
+                raise ServiceError("ServiceUnavailable", f"Endpoint {name} is overloaded: a fault is injected.", 503)
             hosts = [one for one in variant["hosts"] if one["instance"] not in failed]
             if not hosts:
                 raise _unavailable(name)
