@@ -34,7 +34,7 @@ class Deployment(NamedTuple):
     """What a deployment sends to the service.
 
     Args:
-        name: of the endpoint, its configuration and its model: the name of the training job.
+        name: of the endpoint, its configuration and its model, or of the transform job and its model.
         model: as arguments of ``create_model``.
         config: of ``create_endpoint_config``; None for a batch transform.
         endpoint: of ``create_endpoint``; None for a batch transform.
@@ -64,19 +64,20 @@ class Deployment(NamedTuple):
         return {operation: request for operation, request in every.items() if request is not None}
 
 
-def packed_model(spec: JobSpec, job: str) -> S3Location:
-    """The location of the model with the serving script: beside the folder of the job's own results."""
-    return S3Location.parse(spec.output.s3).join(job, "serve", "model.tar.gz")
+def packed_model(spec: JobSpec, name: str) -> S3Location:
+    """The location of the model with the serving script for the deployment ``name``: for an endpoint, beside the folder
+    of the job's own results."""
+    return S3Location.parse(spec.output.s3).join(name, "serve", "model.tar.gz")
 
 
-def serve_output(spec: JobSpec, job: str) -> S3Location:
+def serve_output(spec: JobSpec, name: str) -> S3Location:
     """The location of the answers of an asynchronous endpoint or a batch transform."""
-    return S3Location.parse(spec.output.s3).join(job, "serve", "answers")
+    return S3Location.parse(spec.output.s3).join(name, "serve", "answers")
 
 
-def serve_input(spec: JobSpec, job: str) -> S3Location:
+def serve_input(spec: JobSpec, name: str) -> S3Location:
     """The location of the requests of an asynchronous endpoint."""
-    return S3Location.parse(spec.output.s3).join(job, "serve", "requests")
+    return S3Location.parse(spec.output.s3).join(name, "serve", "requests")
 
 
 def serving_image(spec: JobSpec) -> str | None:
@@ -92,10 +93,11 @@ def serving_image(spec: JobSpec) -> str | None:
     return spec.image if known is None and is_x86 and spec.engine == "native" else known
 
 
-def deployment(spec: JobSpec, source: SourceTree, job: str, model: str, made: datetime) -> Deployment:
-    """The requests for the model at ``model``, an S3 URI, that the training job ``job`` has made.
+def deployment(spec: JobSpec, source: SourceTree, name: str, model: str, made: datetime) -> Deployment:
+    """The requests for the model at ``model``, an S3 URI.
 
     Args:
+        name: of all resources.
         made: with a time zone; the lifetime starts then.
 
     Raises:
@@ -103,25 +105,25 @@ def deployment(spec: JobSpec, source: SourceTree, job: str, model: str, made: da
     """
     serve = _serve(spec)
     expires = expiry(serve, made)
-    requests = {"model": model_request(spec, job, model)}
+    requests = {"model": model_request(spec, name, model)}
     if serve.kind == "batch":
-        requests["transform"] = _transform_request(spec, serve, job)
+        requests["transform"] = _transform_request(spec, serve, name)
     else:
-        requests["config"] = _config_request(spec, serve, job)
-        requests["endpoint"] = {"EndpointName": job, "EndpointConfigName": job}
-    digest = _hash(requests, source if serve.entry is not None else None, job)
+        requests["config"] = _config_request(spec, serve, name)
+        requests["endpoint"] = {"EndpointName": name, "EndpointConfigName": name}
+    digest = _hash(requests, source if serve.entry is not None else None, name)
     tags = [{"Key": key, "Value": value} for key, value in sorted(spec.tags.items())]
     tags.append({"Key": PLAN_TAG, "Value": digest})
     if expires is not None:
         tags.append({"Key": EXPIRES_TAG, "Value": stamp(expires)})
-    tagged = {name: request | {"Tags": tags} for name, request in requests.items()}
+    tagged = {key: request | {"Tags": tags} for key, request in requests.items()}
     return Deployment(
-        name=job,
+        name=name,
         model=tagged["model"],
         config=tagged.get("config"),
         endpoint=tagged.get("endpoint"),
         transform=tagged.get("transform"),
-        schedule=_schedule(serve, job, expires) if expires is not None else None,
+        schedule=_schedule(serve, name, expires) if expires is not None else None,
         hash=digest,
     )
 

@@ -59,22 +59,20 @@ class RolledBack:
 
 
 def existing_deployment(clients: Clients, plan: ServingPlan) -> str | None:
-    """The status of the endpoint if this same deployment exists already; None if nothing exists.
+    """The status of the endpoint if this same deployment exists already; None if nothing exists. Each batch transform
+    is new.
 
     Raises:
         Refused: another endpoint has the name, or an earlier deployment of the job.
         ServiceProblem: the service refused, or did not answer.
     """
-    kind = TRANSFORM if plan.serve.kind == "batch" else ENDPOINT
-    found = describe(clients, kind, plan.name)
+    found = describe(clients, ENDPOINT, plan.name) if plan.serve.kind != "batch" else None
     if found is None:
         return None
-    status = str(found[f"{'TransformJob' if kind is TRANSFORM else 'Endpoint'}Status"])
-    tags = tags_of(clients, str(found[kind.arn]))
-    if tags.get(PLAN_TAG) == plan.deployment.hash and status in ("InService", "Creating", "InProgress"):
+    status = str(found["EndpointStatus"])
+    tags = tags_of(clients, str(found[ENDPOINT.arn]))
+    if tags.get(PLAN_TAG) == plan.deployment.hash and status in ("InService", "Creating"):
         return status
-    if kind is TRANSFORM:
-        raise Refused(f"a transform job {plan.name} exists already ({status}): a job's model is transformed once")
     raise Refused(
         f"{plan.name} is deployed already, with other settings or another status ({status}): delete that deployment "
         f"first with `smdp-launch undeploy {plan.name}`"

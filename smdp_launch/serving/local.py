@@ -9,11 +9,16 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from smdp_launch.errors import EnvironmentProblem
+from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.jobs.records.endpoints import Served, served
 from smdp_launch.jobs.records.history import LOCAL
+from smdp_launch.jobs.service.clients import Clients
+from smdp_launch.jobs.service.retry import call_with_retries
 from smdp_launch.localcloud.client import shared
 from smdp_launch.localcloud.client.connect import LocalCloudError
+from smdp_launch.request.names import S3Location
+from smdp_launch.serving.plan import ServingPlan
+from smdp_launch.source.scan import data_files
 
 #: How the local cloud names a running endpoint.
 _ENDPOINT = "endpoint/"
@@ -40,6 +45,26 @@ def keep_running(state: str) -> bool:
     except LocalCloudError as error:
         raise EnvironmentProblem(str(error)) from error
     return True
+
+
+def upload_input(clients: Clients, plan: ServingPlan, path: Path) -> None:
+    """Upload the file, or the files of the folder, to the location that a batch transform reads.
+
+    Raises:
+        Refused: the deployment is no batch transform.
+        ServiceProblem: the local cloud did not accept a file.
+    """
+    if plan.serve.input is None:
+        raise Refused(f"{plan.job_file} has no `serve.input`: only `kind: batch` reads data")
+    where = S3Location.parse(plan.serve.input)
+
+    def call() -> None:
+        clients.s3.create_bucket(Bucket=where.bucket)
+        for name, file in data_files(path):
+            with file.open("rb") as body:
+                clients.s3.put_object(Bucket=where.bucket, Key=where.join(name).key, Body=body)
+
+    call_with_retries(clients, f"{path} could not be uploaded to the local cloud", call, is_transfer=True)
 
 
 def let_end(state: str) -> bool:

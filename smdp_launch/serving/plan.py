@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -14,7 +15,7 @@ from smdp_launch.jobfile.model.serve import Serve
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.jobs.records.history import LOCAL
 from smdp_launch.request.build import Request
-from smdp_launch.request.names import S3Location
+from smdp_launch.request.names import S3Location, job_name
 from smdp_launch.request.serving import Deployment, deployment, expiry, packed_model
 from smdp_launch.source.scan import SourceTree
 
@@ -33,7 +34,8 @@ class ServingPlan:
     """One deployment, ready to be sent.
 
     Args:
-        name: of the endpoint, its configuration and its model: the name of the training job.
+        name: of the endpoint, its configuration and its model: the name of the training job. A batch transform has a
+            new name of the same form.
         where: the AWS region, or ``local``.
         job_file: the file with the section ``serve``.
         trained: S3 location of the model that the training job wrote.
@@ -118,13 +120,19 @@ def hourly_usd(spec: JobSpec, serve: Serve, prices: PriceTable | None) -> float 
 
 
 def serving_plan(
-    job: CheckedJob, name: str, where: str, model: str, now: Callable[[], datetime] | None = None
+    job: CheckedJob,
+    name: str,
+    where: str,
+    model: str,
+    now: Callable[[], datetime] | None = None,
+    suffix: int | None = None,
 ) -> ServingPlan:
     """The plan for the model at ``model``, an S3 URI, that the training job ``name`` has written.
 
     Args:
         where: the AWS region, or ``local``.
         now: for the end of the lifetime; the current time by default.
+        suffix: of the name of a batch transform; a random number by default.
 
     Raises:
         JobFileRefused: the job file has errors.
@@ -134,6 +142,9 @@ def serving_plan(
     if spec.serve is None:
         raise Refused(f"{job.path}: {NO_SECTION}")
     made = now() if now is not None else datetime.now(timezone.utc)
+    if spec.serve.kind == "batch":
+        # The service never accepts the name of a transform job again: each transform has a name of its own.
+        name = job_name(spec.name, made, suffix if suffix is not None else secrets.randbelow(1 << 16))
     packed = packed_model(spec, name) if spec.serve.entry is not None else None
     return ServingPlan(
         name=name,

@@ -131,6 +131,8 @@ def _cost(one: ListedEndpoint) -> str:
 
 
 def _left(one: ListedEndpoint) -> str:
+    if one.known is not None and one.known.kind == "batch":
+        return "ends by itself"
     if one.left_s is None:
         return "no end"
     return duration(max(60, one.left_s // 60 * 60)) if one.left_s > 0 else "over"

@@ -196,6 +196,24 @@ def test_service_accepts_the_requests_of_sound_files(path: Path) -> None:
         assert refused_by_service(operation, request) == []
 
 
+def test_batch_transform_has_a_name_of_its_own(tmp_path: Path) -> None:
+    serve = 'serve: {kind: batch, entry: inference.py, instance_type: ml.m5.large, input: "s3://bucket/new"}\n'
+    path = write_job(tmp_path, JOB + serve, SAVES)
+    (tmp_path / "src" / "inference.py").write_text(LOADS)
+    plan = serving_plan(check_job(path, environ={}), NAME, "us-east-1", MODEL, lambda: NOW, 0xCAFE)
+    name = "small-20261127050000-cafe"
+    assert list(plan.requests) == ["CreateModel", "CreateTransformJob"]
+    assert without_tags(plan.requests["CreateTransformJob"]) == {
+        "TransformJobName": name,
+        "ModelName": name,
+        "TransformInput": {"DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://bucket/new"}}},
+        "TransformOutput": {"S3OutputPath": f"s3://bucket/output/{name}/serve/answers"},
+        "TransformResources": {"InstanceType": "ml.m5.large", "InstanceCount": 1},
+    }
+    container = plan.requests["CreateModel"]["PrimaryContainer"]
+    assert container["ModelDataUrl"] == f"s3://bucket/output/{name}/serve/model.tar.gz"
+
+
 def test_longest_name_of_a_job_is_a_name_of_an_endpoint(tmp_path: Path) -> None:
     name = f"{'n' * 43}-20261127043000-beef"
     assert len(name) == 63

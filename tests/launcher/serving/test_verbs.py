@@ -101,6 +101,27 @@ def test_model_that_cannot_be_loaded_leaves_nothing_and_shows_the_log(trained: P
     assert running(trained)["running"] == []
 
 
+def test_batch_transform_answers_all_objects(trained: Path, run: Command) -> None:
+    (trained / "new").mkdir()
+    for name, content in (("a.json", "[1, 2]"), ("b.json", "[1, 2, 3]")):
+        (trained / "new" / name).write_text(content)
+    keys = {"kind": "batch", "lifetime": "null", "input": "s3://bucket/new", "content_type": "application/json"}
+    batch = [part for key, value in keys.items() for part in ("--set", f"serve.{key}={value}")]
+    made = run("deploy", "--local", "--input", "new", *batch)
+    assert made.returncode == ExitCode.OK, made.stderr
+    folder = trained / made.stdout.splitlines()[-1].rpartition("answers in ")[2]
+    answers = {one.name: json.loads(one.read_text()) for one in folder.rglob("*.out")}
+    assert answers == {"a.json.out": ["trained", 2], "b.json.out": ["trained", 3]}
+    (listed,) = the_document(run("endpoints", "--json"), "endpoints")["list"]
+    assert (listed["kind"], listed["status"]) == ("batch", "Completed")
+    (trained / "request.json").write_text("[1]")
+    refused = run("invoke", "request.json")
+    assert (refused.returncode, "is a batch transform" in refused.stderr) == (ExitCode.REFUSED, True)
+    deleted = the_document(run("undeploy", "--json"), "undeploy")
+    assert [one.split()[0] for one in deleted["deleted"]] == ["model", "packed"]
+    assert running(trained)["running"] == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "reason"),
     [

@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 )
 @options.settings
 @click.option("--local", is_flag=True, help="Serve the model of a local job on this machine.")
+@click.option(
+    "--input",
+    "input_",
+    metavar="PATH",
+    type=click.Path(exists=True, path_type=Path),
+    help="With --local and `kind: batch`: the file or folder to read in place of serve.input.",
+)
 @options.ttl
 @click.option("--dry-run", "--plan", is_flag=True, help="Show the requests and the cost, and exit.")
 @click.option("--yes", "-y", is_flag=True, help="Deploy without confirmation.")
@@ -33,6 +40,7 @@ def command(
     job_file: Path | None,
     settings: tuple[str, ...],
     local: bool,
+    input_: Path | None,
     ttl: int | None,
     dry_run: bool,
     yes: bool,
@@ -52,7 +60,9 @@ def command(
     more = () if ttl is None else (f"serve.lifetime={ttl}",)
     from smdp_launch.cli.commands.deploy.session import DeployOptions, deploy
 
-    chosen = DeployOptions(local, dry_run, yes, wait, as_json)
+    if input_ is not None and not local:
+        raise click.UsageError("--input requires --local: on AWS, a transform reads serve.input")
+    chosen = DeployOptions(local, dry_run, yes, wait, as_json, input_)
     try:
         return deploy(name, job_file, (*settings, *more), region, chosen)
     except KeyboardInterrupt:

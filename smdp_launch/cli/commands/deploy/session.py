@@ -26,23 +26,31 @@ from smdp_launch.errors import EndpointFailed, ExitCode, Refused
 from smdp_launch.jobs.records.endpoints import record_deleted
 from smdp_launch.jobs.records.history import LOCAL
 from smdp_launch.jobs.service.clients import Clients, connection
+from smdp_launch.localcloud.client.connect import object_path
+from smdp_launch.request.names import S3Location
 from smdp_launch.serving.deploy import RolledBack, create_all, existing_deployment, record, roll_back
 from smdp_launch.serving.follow import wait_until_ready
-from smdp_launch.serving.local import keep_running, let_end
+from smdp_launch.serving.local import keep_running, let_end, upload_input
 from smdp_launch.serving.plan import ServingPlan, serving_plan
 from smdp_launch.serving.resources import ENDPOINT, TRANSFORM, Resource
 from smdp_launch.systems import command_line
+from smdp_launch.units import short
 
 
 @dataclass(frozen=True)
 class DeployOptions:
-    """The options of the command that do not change the requests."""
+    """The options of the command that do not change the requests.
+
+    Args:
+        input: local data for a batch transform in the local cloud.
+    """
 
     is_local: bool
     dry_run: bool
     yes: bool
     wait: bool
     as_json: bool
+    input: Path | None = None
 
 
 def deploy(
@@ -66,6 +74,8 @@ def deploy(
         if not options.is_local:
             checked.require_launchable()
             _confirm(plan, options)
+        if options.input is not None:
+            upload_input(clients, plan, options.input)
         keeps = job.state is not None and options.is_local and keep_running(job.state)
         if keeps:
             after.callback(let_end, str(job.state))  # if the deployment leaves no endpoint
@@ -181,13 +191,25 @@ class DeploySession:
         self._forget(undone)
         return undone.text(self.plan.name)
 
+    def _shown(self, location: str) -> str:
+        """The folder on this machine of a location in the local cloud; the location itself on AWS."""
+        if not self.options.is_local or self.job.state is None:
+            return location
+        where = S3Location.parse(location)
+        listed = self.clients.s3.list_objects_v2(Bucket=where.bucket, Prefix=f"{where.key}/", MaxKeys=1)
+        for one in listed.get("Contents", []):
+            path = object_path(Path(self.job.state), where.bucket, one["Key"])
+            if path is not None:
+                return short(path.parents[one["Key"].removeprefix(f"{where.key}/").count("/")])
+        return location
+
     def _end(self, status: str) -> ExitCode:
         if self.options.as_json:
             print_document(deployed_json(self.plan, status))
             return ExitCode.OK
         if self.plan.serve.kind == "batch":
             output = self.plan.requests["CreateTransformJob"]["TransformOutput"]["S3OutputPath"]
-            click.echo(f"{self.plan.name}: answers in {output}")
+            click.echo(f"{self.plan.name}: answers in {self._shown(output)}")
             print_next("smdp-launch undeploy")
         elif status == "InService":
             print_next("smdp-launch invoke FILE, then smdp-launch undeploy")
