@@ -131,7 +131,7 @@ def endpoints_of_region(
 
 
 def _expiry(text: str | None) -> datetime | None:
-    """A tag that somebody changed is no lifetime."""
+    """A tag that another tool has changed is no lifetime."""
     try:
         moment = datetime.fromisoformat(text) if text is not None else None
     except ValueError:

@@ -79,8 +79,10 @@ def _lifetime(plan: ServingPlan) -> list[str]:
     until = f"{duration(plan.serve.lifetime or 0)}, until {plan.expires:%Y-%m-%d %H:%M} UTC"
     if plan.deletes_itself:
         return [until, "AWS deletes the endpoint then: EventBridge Scheduler with serve.expiry_role"]
-    only = "`smdp-launch endpoints --expire` deletes it after that, if somebody runs it"
-    return [until, only if plan.is_local else f"{only}; with serve.expiry_role AWS deletes it"]
+    only = "AWS does not end it then: run `smdp-launch endpoints --expire` after that, for example with cron"
+    if plan.is_local:
+        return [until, "`smdp-launch endpoints --expire` deletes it after that"]
+    return [until, f"{only}, or set serve.expiry_role"]
 
 
 def print_requests(requests: Mapping[str, Mapping[str, Any]]) -> None:

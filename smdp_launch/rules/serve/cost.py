@@ -29,7 +29,7 @@ def endpoint_has_an_end(facts: Facts) -> Iterator[Problem]:
         return
     hourly = _hourly(facts, serve)
     cost = f": {hourly * 24:,.2f} USD a day" if hourly is not None else ""
-    message = f"the endpoint has no `lifetime`, so it is billed until somebody deletes it{cost}"
+    message = f"the endpoint has no `lifetime`, so it is billed until you delete it{cost}"
     yield Problem(("serve",), message, "add `lifetime`, such as 7200 for two hours, or `silence: [SMDP805]`")
 
 

@@ -63,9 +63,7 @@ def test_plan_has_the_cost_and_the_confirmation_too(cloud: Cloud, tmp_path: Path
     assert (
         "0.50 USD an hour, 12.00 USD a day, 1.00 USD until the end of its lifetime (our contract, 2026-11-01)" in shown
     )
-    assert (
-        "`smdp-launch endpoints --expire` deletes it after that, if somebody runs it; with serve.expiry_role" in shown
-    )
+    assert "AWS does not end it then: run `smdp-launch endpoints --expire` after that" in shown
     refused = run("deploy")
     assert isinstance(refused.exception, Exception)
     assert "0.50 USD an hour, 12.00 USD a day" in str(refused.exception)

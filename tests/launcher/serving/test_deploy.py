@@ -25,6 +25,7 @@ from tests.support.services.faulty_service import clients_through, cloud_with_da
 from tests.support.serving.scheduler import Scheduler
 from tests.support.serving.served import ALL, NAME, PACKED_KEY, SERVE, archive, first, left, plan_for
 
+CALLS = ("CreateModel", "CreateEndpointConfig", "CreateEndpoint")
 ROLE = "arn:aws:iam::123456789012:role/expiry"
 SCHEDULED = SERVE.replace("lifetime: 7200", f'lifetime: 7200, expiry_role: "{ROLE}"')
 
@@ -65,7 +66,7 @@ def scheduler(clients: Clients, cloud: Cloud) -> Iterator[Scheduler]:
         *(pytest.param(one, marks=pytest.mark.runs) for one in (Fault.RESET_BEFORE, Fault.THROTTLED, Fault.EXPIRED)),
     ],
 )
-@pytest.mark.parametrize("call", ["CreateModel", "CreateEndpointConfig", "CreateEndpoint"])
+@pytest.mark.parametrize("call", CALLS)
 def test_lost_answer_gives_one_deployment(
     cloud: Cloud, clients: Clients, tmp_path: Path, fault: Fault, call: str
 ) -> None:
@@ -76,7 +77,9 @@ def test_lost_answer_gives_one_deployment(
     assert left(cloud) == ALL
 
 
-@pytest.mark.parametrize("call", ["PUT", "CreateModel", "CreateEndpointConfig", "CreateEndpoint"])
+@pytest.mark.parametrize(
+    "call", ["CreateEndpoint", *(pytest.param(one, marks=pytest.mark.runs) for one in ("PUT", *CALLS[:2]))]
+)
 def test_call_that_always_fails_leaves_nothing(cloud: Cloud, tmp_path: Path, call: str) -> None:
     undone: list[RolledBack] = []
     with Proxy(lambda operation, _: Fault.ERROR if operation == call else None).running() as proxy:
@@ -126,6 +129,7 @@ def test_same_deployment_is_found_and_another_is_refused(cloud: Cloud, clients: 
         existing_deployment(clients, other)
 
 
+@pytest.mark.runs
 def test_endpoint_that_starts_is_deleted_when_it_has_started(cloud: Cloud, clients: Clients, tmp_path: Path) -> None:
     create_all(clients, plan_for(cloud, tmp_path))
     result = undeploy(clients, NAME, None)
@@ -156,6 +160,7 @@ def test_schedule_that_is_refused_leaves_no_endpoint(
     assert left(cloud) == []
 
 
+@pytest.mark.runs
 def test_endpoint_of_the_account_has_its_end_in_a_tag(cloud: Cloud, clients: Clients, tmp_path: Path) -> None:
     plan = plan_for(cloud, tmp_path)
     create_all(clients, plan)
@@ -165,6 +170,7 @@ def test_endpoint_of_the_account_has_its_end_in_a_tag(cloud: Cloud, clients: Cli
     assert tags_of(clients, arn)[EXPIRES_TAG] == f"{plan.expires:%Y-%m-%dT%H:%M:%S}"
 
 
+@pytest.mark.runs
 def test_endpoint_of_another_tool_is_not_deleted(cloud: Cloud, clients: Clients, tmp_path: Path) -> None:
     plan = plan_for(cloud, tmp_path)
     requests: dict[str, Any] = {

@@ -19,7 +19,7 @@ def archive(*entries: tuple[str, bytes], mode: str = "w:gz", mtime: int = 1) -> 
     with tarfile.open(fileobj=packed, mode=mode) as tar:  # type: ignore[call-overload]
         for name, content in entries:
             member = tarfile.TarInfo(name)
-            member.size, member.mtime, member.uid, member.uname = len(content), mtime, mtime, "somebody"
+            member.size, member.mtime, member.uid, member.uname = len(content), mtime, mtime, "root"
             tar.addfile(member, io.BytesIO(content))
     return packed.getvalue()
 
