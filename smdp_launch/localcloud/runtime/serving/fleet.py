@@ -19,11 +19,12 @@ from smdp_launch.localcloud.runtime.lease import Lease
 from smdp_launch.localcloud.runtime.serving import model_data
 from smdp_launch.localcloud.runtime.serving.endpoint_faults import EndpointFaultInjector, requested_fault
 from smdp_launch.localcloud.runtime.serving.model_data import DeploymentFailed
-from smdp_launch.localcloud.runtime.serving.serving_host import Address, ServingHost, free_port
+from smdp_launch.localcloud.runtime.serving.serving_host import Address, Limits, ServingHost, free_port
 from smdp_launch.localcloud.runtime.serving.serving_launch import ServingLaunch, invocation_limit, startup_limit
 
 _DOWNLOAD_LIMIT = 3600.0  # seconds, the longest ModelDataDownloadTimeoutInSeconds
 _MOST_ADDRESSES = 254
+_MIB = 1024 * 1024
 
 
 class Addresses:
@@ -150,20 +151,20 @@ class Fleet:
             remove_tree(self._model(one))
 
     def _create_hosts(self) -> None:
-        total = sum(int(one["InitialInstanceCount"]) for one in self.deployment.variants)
+        total = sum(model_data.hosts_of(one) for one in self.deployment.variants)
         try:
             for one in self.deployment.variants:
                 launch = ServingLaunch(self._folder, one, total, self._endpoint, isolated=self._isolated)
                 name = one["VariantName"]
                 self._injectors[name] = EndpointFaultInjector(requested_fault(one))
-                for _ in range(int(one["InitialInstanceCount"])):
+                memory = one.get("ServerlessConfig", {}).get("MemorySizeInMB", 0) * _MIB
+                for _ in range(model_data.hosts_of(one)):
                     host = ServingHost(
                         self._folder.hosts,
                         self._folder.logs / name,
                         self._model(one),
                         self._addresses.take(),
-                        startup_limit(one),
-                        self._injectors[name].slow_start,
+                        Limits(startup_limit(one), self._injectors[name].slow_start, memory),
                         launch.spec,
                     )
                     self._hosts[name].append(host)

@@ -52,6 +52,11 @@ def fetch(folder: EndpointFolder, variant: Mapping[str, Any], target: Path, chec
         buckets.close()
 
 
+def hosts_of(variant: Mapping[str, Any]) -> int:
+    """The number of a variant's hosts. A serverless variant has one, whatever its concurrency is."""
+    return int(variant.get("InitialInstanceCount", 1))
+
+
 def container_of(variant: Mapping[str, Any]) -> Mapping[str, Any]:
     """The container of a variant's model."""
     model: Mapping[str, Any] = variant["Model"]

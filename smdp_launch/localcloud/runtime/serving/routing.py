@@ -7,6 +7,7 @@ the connection has not seen the request, so the request goes to the next one.
 from __future__ import annotations
 
 import http.client
+import math
 import random
 import threading
 import time
@@ -29,6 +30,10 @@ class Answer:
     status: int
     body: bytes
     headers: Mapping[str, str]
+
+
+class TooManyRequests(Exception):
+    """The hosts have as many requests as they may."""
 
 
 class NotConnected(Exception):
@@ -60,9 +65,14 @@ class Balancer:
             return self._random.choices(able, weights)[0]
 
     @contextmanager
-    def host(self, hosts: Sequence[Host]) -> Iterator[Host]:
-        """The host with the fewest requests; of several, each in its turn."""
+    def host(self, hosts: Sequence[Host], most: float = math.inf) -> Iterator[Host]:
+        """The host with the fewest requests; of several, each in its turn.
+
+        Raises TooManyRequests where all of them together have `most` requests in progress.
+        """
         with self._lock:
+            if sum(self._in_progress[one["instance"]] for one in hosts) >= most:
+                raise TooManyRequests
             self._turns += 1
             order = [hosts[(self._turns + place) % len(hosts)] for place in range(len(hosts))]
             found = min(order, key=lambda one: self._in_progress[one["instance"]])
@@ -73,11 +83,6 @@ class Balancer:
             with self._lock:
                 self._in_progress[found["instance"]] -= 1
                 self._in_progress += Counter()  # drops the hosts without requests
-
-    def load(self, instances: Sequence[str]) -> int:
-        """Number of requests that these hosts have."""
-        with self._lock:
-            return sum(self._in_progress[one] for one in instances)
 
 
 def post(host: Host, body: bytes, headers: Mapping[str, str], limit: float, most: int) -> Answer:

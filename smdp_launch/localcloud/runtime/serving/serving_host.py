@@ -12,6 +12,7 @@ from typing import Any
 
 from smdp_launch.localcloud.host_log import HostLog
 from smdp_launch.localcloud.layout import LOG_SUFFIX
+from smdp_launch.localcloud.processes import memory_below
 from smdp_launch.localcloud.runtime.host import HostSpec
 from smdp_launch.localcloud.runtime.hosts import Host
 from smdp_launch.localcloud.runtime.serving.health import HealthCheck
@@ -22,6 +23,7 @@ PORT = 8080
 _MOST_STARTS = 3  # of a container that exits before it has passed a health check
 _RESTART_DELAY = 0.5  # seconds; doubled with each restart
 _LONGEST_DELAY = 30.0
+_MEMORY_INTERVAL = 0.5  # seconds between measurements of a limited container's memory
 _STABLE = 60.0  # seconds in service, after which the delay begins anew
 GRACE = 30.0  # seconds between SIGTERM and SIGKILL, as on the platform
 
@@ -35,13 +37,26 @@ class Address:
     port: int
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Of a container.
+
+    Args:
+        startup: seconds from its start to its first passed health check.
+        slow_start: seconds in which an injected fault lets the health check fail.
+        memory: bytes that all its processes together may have; 0 for no limit.
+    """
+
+    startup: float
+    slow_start: float = 0.0
+    memory: int = 0
+
+
 class ServingHost:
     """The supervisor's main thread calls all methods: the kernel ends a container whose starting thread has ended.
 
     Args:
         logs: folder of the variant's log streams.
-        startup: seconds from a container's start to its first passed health check.
-        slow_start: seconds in which an injected fault lets the health check fail.
     """
 
     def __init__(
@@ -50,8 +65,7 @@ class ServingHost:
         logs: Path,
         model: Path,
         address: Address,
-        startup: float,
-        slow_start: float,
+        limits: Limits,
         spec: Callable[[HostTree, Address], HostSpec],
     ) -> None:
         self.instance = f"i-{secrets.token_hex(9)[:17]}"
@@ -59,8 +73,8 @@ class ServingHost:
         self.failure = ""
         self._tree = HostTree(self.instance, root / self.instance)
         self._log_path = logs / f"{self.instance}{LOG_SUFFIX}"
-        self._startup = startup
-        self._slow_start = slow_start
+        self._limits = limits
+        self._measured_at = 0.0  # of the monotonic clock
         self._spec = spec
         self._host: Host | None = None
         self._health: HealthCheck | None = None
@@ -92,13 +106,17 @@ class ServingHost:
                 self._start(now)
         elif self._host.has_ended:
             self._ended(now, f"exited with code {self._host.code}")
+        elif self._exceeds_memory(now):
+            self._ended(
+                now, f"needs more than {self._limits.memory // 1024**2} MB (MemorySizeInMB): out of memory, killed"
+            )
         elif self._health is not None and self._health.has_failed:
             self._ended(now, "does not answer its health check")
         elif self.is_in_service:
             self._was_in_service = True
             if now > self._since + _STABLE:
                 self._restarts = 0
-        elif self._health is not None and now > self._since + self._startup and not self._health.passes:
+        elif self._health is not None and now > self._since + self._limits.startup and not self._health.passes:
             self._overdue(now)
 
     def terminate(self, grace: float) -> None:
@@ -139,7 +157,13 @@ class ServingHost:
         (self._tree.ml / "output/failure").unlink(missing_ok=True)
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         self._host = Host(self._tree, self._spec(self._tree, self.address), HostLog(self._log_path))
-        self._health = HealthCheck(self.address.host, self.address.port, self._slow_start)
+        self._health = HealthCheck(self.address.host, self.address.port, self._limits.slow_start)
+
+    def _exceeds_memory(self, now: float) -> bool:
+        if not self._limits.memory or self._host is None or now < self._measured_at + _MEMORY_INTERVAL:
+            return False
+        self._measured_at = now
+        return memory_below(self._host.pid) > self._limits.memory
 
     def _ended(self, now: float, what: str) -> None:
         """The container has ended or must be: start it again, after a while that grows."""
@@ -158,7 +182,7 @@ class ServingHost:
         self.report(f"{text}; it is started again in {delay:g} s")
 
     def _overdue(self, now: float) -> None:
-        what = f"did not answer its health check within {self._startup:g} s"
+        what = f"did not answer its health check within {self._limits.startup:g} s"
         if self._was_in_service:
             self._ended(now, what)
         else:

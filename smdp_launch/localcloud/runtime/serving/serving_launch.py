@@ -73,6 +73,7 @@ class ServingLaunch:
     def _processors(self, requested: Mapping[str, str]) -> dict[str, str]:
         """On the platform each host has all processors of its instance."""
         available = max(1, (os.cpu_count() or 1) // self._hosts)
+        available = min(available, self._variant.get("ServerlessConfig", {}).get("MaxConcurrency", available))
         text = requested.get("SAGEMAKER_MODEL_SERVER_WORKERS", "")
         workers = int(text) if text.isdecimal() and int(text) > 0 else available
         return {

@@ -76,7 +76,8 @@ def _check_variant(variant: Parameters, place: str) -> None:
         if name in variant:
             raise unsupported(f"{name} of a production variant")
     if "ServerlessConfig" in variant:
-        raise unsupported("ServerlessConfig of a production variant")
+        _check_serverless(variant, place)
+        return
     needed = {"ModelName": "modelName", "InstanceType": "instanceType", "InitialInstanceCount": "initialInstanceCount"}
     missing = [absent(f"{place}.{field}") for name, field in needed.items() if name not in variant]
     if missing:
@@ -86,6 +87,19 @@ def _check_variant(variant: Parameters, place: str) -> None:
             "ResourceLimitExceeded",
             f"The requested resource endpoint/{variant['InstanceType']} is not available in this region",
         )
+
+
+def _check_serverless(variant: Parameters, place: str) -> None:
+    if "ModelName" not in variant:
+        raise validation(report([absent(f"{place}.modelName")]))
+    if "InstanceType" in variant or "InitialInstanceCount" in variant:
+        raise validation("ServerlessConfig excludes InstanceType and InitialInstanceCount of a production variant.")
+    serverless = variant["ServerlessConfig"]
+    memory, most = serverless["MemorySizeInMB"], serverless["MaxConcurrency"]
+    if memory % 1024:
+        raise validation(f"MemorySizeInMB of ServerlessConfig must be a multiple of 1024, found {memory}.")
+    if serverless.get("ProvisionedConcurrency", 0) > most:
+        raise validation("ProvisionedConcurrency of ServerlessConfig must not be greater than MaxConcurrency.")
 
 
 def _summary(name: str, created: float) -> dict[str, Any]:

@@ -179,12 +179,16 @@ def _unknown(name: str) -> ServiceError:
 
 def summary_of(variant: Mapping[str, Any]) -> dict[str, Any]:
     """A production variant as DescribeEndpoint shows it, from its record in the endpoint's state."""
+    serverless = variant["serverless"]
+    if serverless is not None:
+        counts = {"CurrentServerlessConfig": serverless, "DesiredServerlessConfig": serverless}
+    else:
+        counts = {"CurrentInstanceCount": len(variant["hosts"]), "DesiredInstanceCount": variant["desired"]}
     image = {"SpecifiedImage": variant["image"], "ResolvedImage": variant["image"], "ResolutionTime": variant["since"]}
     return {
         "VariantName": variant["name"],
         "DeployedImages": [image],
         "CurrentWeight": variant["weight"],
         "DesiredWeight": variant["weight"],
-        "CurrentInstanceCount": len(variant["hosts"]),
-        "DesiredInstanceCount": variant["desired"],
+        **counts,
     }

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 import time
+import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +21,18 @@ from smdp_launch.localcloud.protocol import caller
 from smdp_launch.localcloud.protocol.protocols import Reply, unknown
 from smdp_launch.localcloud.protocol.signatures import Head
 from smdp_launch.localcloud.protocol.wsgi import INVOCATION_LIMIT
-from smdp_launch.localcloud.runtime.serving.routing import Answer, Balancer, NoAnswer, NotConnected, post
+from smdp_launch.localcloud.runtime.serving.routing import (
+    Answer,
+    Balancer,
+    NoAnswer,
+    NotConnected,
+    TooManyRequests,
+    post,
+)
 from smdp_launch.localcloud.services.logs.calls import ENDPOINTS
 
 _PATH = re.compile(r"/endpoints/([^/]{1,63})/invocations")
+SERVERLESS_LIMIT = 4 * 1024 * 1024  # bytes of a request and of an answer of a serverless variant
 _LONGEST_HEADER = 1024
 _LONGEST_MESSAGE = 2048  # characters of a container's answer in an error
 _SERVED = ("InService", "Updating")  # statuses in which requests are answered
@@ -64,17 +75,20 @@ class InvocationService:
             variant = self._variant(name, wanted)
             if time.time() < variant["refuses_until"]:
                 raise ServiceError("ServiceUnavailable", f"Endpoint {name} is overloaded: a fault is injected.", 503)
+            limits = _limits(variant, len(body))
             hosts = [one for one in variant["hosts"] if one["instance"] not in failed]
             if not hosts:
                 raise _unavailable(name)
-            with self._balancer.host(hosts) as host:
-                try:
-                    answer = post(host, body, headers, variant["timeout"], INVOCATION_LIMIT)
-                except NotConnected:
-                    failed.add(host["instance"])
-                    continue
-                except NoAnswer as error:
-                    raise _model_error(name, variant["name"], host, 0, str(error)) from error
+            try:
+                with self._balancer.host(hosts, limits.requests) as host:
+                    answer = post(host, body, headers, variant["timeout"], limits.answer)
+            except TooManyRequests:
+                raise ServiceError("ThrottlingException", "Rate exceeded", 429) from None
+            except NotConnected:
+                failed.add(host["instance"])
+                continue
+            except NoAnswer as error:
+                raise _model_error(name, variant["name"], host, 0, str(error)) from error
             return _reply(name, variant["name"], host, answer)
 
     def _variant(self, name: str, wanted: str) -> Mapping[str, Any]:
@@ -116,6 +130,24 @@ class InvocationService:
             with self._lock:
                 self._cache[path] = (stamp, state)
         return state
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """`answer`: bytes of an answer. `requests`: in progress at once."""
+
+    answer: int
+    requests: float
+
+
+def _limits(variant: Mapping[str, Any], size: int) -> _Limits:
+    """The limits of a variant. Raises ServiceError for a request of `size` bytes that is too large for it."""
+    serverless = variant["serverless"]
+    if serverless is None:
+        return _Limits(INVOCATION_LIMIT, math.inf)
+    if size > SERVERLESS_LIMIT:
+        raise _invalid(f"Request {uuid.uuid4()} has oversize body.")
+    return _Limits(SERVERLESS_LIMIT, serverless["MaxConcurrency"])
 
 
 def _headers(head: Head) -> dict[str, str]:
