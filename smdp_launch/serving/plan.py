@@ -15,6 +15,7 @@ from smdp_launch.jobfile.model.serve import Serve
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.jobs.records.history import LOCAL
 from smdp_launch.request.build import Request
+from smdp_launch.request.cost import serving_hourly
 from smdp_launch.request.names import S3Location, job_name
 from smdp_launch.request.serving import Deployment, deployment, expiry, packed_model
 from smdp_launch.source.scan import SourceTree
@@ -77,7 +78,7 @@ class ServingPlan:
     @property
     def hourly_usd(self) -> float | None:
         """USD per hour of all hosts; None for a local or a serverless endpoint, or without a price."""
-        return None if self.is_local else hourly_usd(self.spec, self.serve, self.prices)
+        return None if self.is_local else serving_hourly(self.spec, self.prices)
 
     @property
     def daily_usd(self) -> float | None:
@@ -109,14 +110,6 @@ class ServingPlan:
             "expires": self.expires.isoformat() if self.expires is not None else None,
             "deletes_itself": self.deletes_itself,
         }
-
-
-def hourly_usd(spec: JobSpec, serve: Serve, prices: PriceTable | None) -> float | None:
-    """USD per hour of all hosts of the endpoint; None for a serverless one, or without a price."""
-    if prices is None or serve.kind == "serverless" or serve.instance_type is None:
-        return None
-    price = prices.hosting_hourly(spec.region, serve.instance_type)
-    return None if price is None else price * serve.instance_count
 
 
 def serving_plan(

@@ -117,6 +117,9 @@ def print_endpoints(endpoints: Sequence[ListedEndpoint], region: str | None) -> 
     print_table(Console(highlight=False), columns)
     for problem in dict.fromkeys(one.problem for one in endpoints if one.problem is not None):
         click.echo(f"unknown: {problem}", err=True)
+    gone = [one.name for one in endpoints if one.status == "Deleted"]
+    if gone:
+        click.echo(f"note: {listed(gone)}: `smdp-launch undeploy NAME` deletes the model and the rest", err=True)
     expired = [one.name for one in endpoints if one.is_expired]
     if expired:
         verb = (

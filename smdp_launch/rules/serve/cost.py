@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from smdp_launch.catalog.placeholders import REGION
 from smdp_launch.diagnostics import Severity
-from smdp_launch.jobfile.model.serve import Serve
+from smdp_launch.request.cost import serving_hourly
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 from smdp_launch.rules.serve.hosting import section
 
@@ -14,20 +14,12 @@ _MAX = ("serve", "max_usd")
 _PRICED = ("serve.kind", "serve.instance_type", "serve.instance_count", "serve.lifetime", "region", "budget.prices")
 
 
-def _hourly(facts: Facts, serve: Serve) -> float | None:
-    """USD per hour of all hosts; None without a price."""
-    if facts.prices is None or serve.instance_type is None or serve.kind == "serverless":
-        return None
-    price = facts.prices.hosting_hourly(facts.spec.region, serve.instance_type)
-    return None if price is None else price * serve.instance_count
-
-
 @rule("SMDP805", *_PRICED, severity=Severity.WARNING)
 def endpoint_has_an_end(facts: Facts) -> Iterator[Problem]:
     serve = section(facts)
     if serve is None or serve.lifetime is not None or serve.kind not in ("realtime", "async") or facts.local:
         return
-    hourly = _hourly(facts, serve)
+    hourly = serving_hourly(facts.spec, facts.prices)
     cost = f": {hourly * 24:,.2f} USD a day" if hourly is not None else ""
     message = f"the endpoint has no `lifetime`, so it is billed until you delete it{cost}"
     yield Problem(("serve",), message, "add `lifetime`, such as 7200 for two hours, or `silence: [SMDP805]`")
@@ -38,7 +30,7 @@ def endpoint_is_within_its_limit(facts: Facts) -> Iterator[Problem]:
     serve = section(facts)
     if serve is None or serve.max_usd is None or serve.lifetime is None or facts.local:
         return
-    hourly = _hourly(facts, serve)
+    hourly = serving_hourly(facts.spec, facts.prices)
     usd = hourly * serve.lifetime / 3600 if hourly is not None else 0.0
     if usd <= serve.max_usd or hourly is None or facts.prices is None:
         return
@@ -60,7 +52,7 @@ def limit_can_be_checked(facts: Facts) -> Iterator[Problem]:
         yield Problem(_MAX, message, "remove it", remove=True)
     elif serve.lifetime is None:
         yield Problem(_MAX, f"{what}, but without `lifetime` the cost has no end", "add `lifetime`, in seconds")
-    elif _hourly(facts, serve) is None and serve.instance_type is not None:
+    elif serving_hourly(facts.spec, facts.prices) is None and serve.instance_type is not None:
         help_ = f"add {serve.instance_type} in {facts.spec.region} to `hosting` of the price table"
         if facts.prices is None:
             help_ = "name a price table with `budget: {prices: FILE}`"

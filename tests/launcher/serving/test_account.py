@@ -23,6 +23,7 @@ from tests.support.services.cloud import Cloud
 from tests.support.services.faults import Proxy
 from tests.support.services.faulty_service import clients_through, cloud_with_data
 from tests.support.serving.served import NAME, PACKED_KEY, SERVE, archive, left, plan_for, served_job
+from tests.support.waiting import wait_for
 
 PRICES = "date: 2026-11-01\nsource: our contract\nprices: {us-east-1: {ml.p4d.24xlarge: 9}}\n"
 HOSTING = "hosting: {us-east-1: {ml.m5.large: 0.5}}\n"
@@ -116,6 +117,26 @@ def test_endpoint_past_its_lifetime_is_named_and_deleted(cloud: Cloud, tmp_path:
     assert [(one["endpoint"], one["expired"]) for one in document["list"]] == [(NAME, True)]
     assert (left(cloud), served()) == ([] if knows else ["packed model"], [])
     cloud.s3.delete_object(Bucket="bucket", Key=PACKED_KEY)
+
+
+@pytest.mark.runs
+def test_what_the_schedule_leaves_is_named_and_deleted(cloud: Cloud, tmp_path: Path) -> None:
+    """At the end of the lifetime EventBridge Scheduler deletes the endpoint alone."""
+    plan = plan_for(cloud, tmp_path)
+    record(plan, None)
+    deployed(cloud, plan)
+    wait_for(lambda: _status(cloud) == "InService", "the endpoint")
+    cloud.sagemaker.delete_endpoint(EndpointName=NAME)
+    wait_for(lambda: _status(cloud) is None, "the end of the endpoint")
+    listed = run("endpoints")
+    assert f"note: {NAME}: `smdp-launch undeploy NAME` deletes the model and the rest" in listed.stderr
+    assert json.loads(run("undeploy", "--json").stdout)["missing"] == [f"endpoint {NAME}"]
+    assert left(cloud) == []
+
+
+def _status(cloud: Cloud) -> str | None:
+    found = [one for one in cloud.sagemaker.list_endpoints()["Endpoints"] if one["EndpointName"] == NAME]
+    return str(found[0]["EndpointStatus"]) if found else None
 
 
 @pytest.mark.runs

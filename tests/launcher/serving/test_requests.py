@@ -13,6 +13,8 @@ from botocore.validate import ParamValidator
 
 from smdp_launch.checking.job import check_job
 from smdp_launch.errors import Refused
+from smdp_launch.planning.prepare import make_plan
+from smdp_launch.planning.summary import summary
 from smdp_launch.request.build import PLAN_TAG
 from smdp_launch.request.limits import walk
 from smdp_launch.request.serving import EXPIRES_TAG
@@ -173,6 +175,14 @@ def test_cost_is_per_hour_and_day_and_for_the_lifetime(tmp_path: Path) -> None:
     assert (plan.hourly_usd, plan.daily_usd, plan.most_usd) == (1.0, 24.0, 2.0)
     local = plan_of(tmp_path, serve, where="local")
     assert (local.hourly_usd, local.daily_usd, local.most_usd) == (None, None, None)
+
+
+def test_plan_of_the_training_has_the_cost_of_serving(tmp_path: Path) -> None:
+    (tmp_path / "prices.yaml").write_text(f"{PRICES}hosting: {{us-east-1: {{ml.m5.large: 0.5}}}}\n")
+    path = write_job(tmp_path, JOB + SERVE + "budget: {prices: prices.yaml}\n", SAVES)
+    (tmp_path / "src" / "inference.py").write_text(LOADS)
+    wanted = "realtime, 1 x ml.m5.large: 0.50 USD an hour, 12.00 USD a day, for 2 h, after `smdp-launch deploy`"
+    assert dict(summary(make_plan(check_job(path, environ={}), NOW, 0)))["serving"] == wanted
 
 
 def test_training_prices_are_no_hosting_prices(tmp_path: Path) -> None:
