@@ -10,7 +10,7 @@ from smdp_launch.errors import Refused
 
 if TYPE_CHECKING:
     from smdp_launch.jobs.records.endpoints import Served
-    from smdp_launch.jobs.service.clients import Clients, Connect
+    from smdp_launch.jobs.service.clients import Connect
 
 
 @dataclass(frozen=True)
@@ -49,28 +49,6 @@ def trained_job(name: str | None, region: str | None, *, is_local: bool) -> Trai
         raise Refused(f"{job.name} ran on this machine: add --local, or launch it on AWS first")
     state = launch.state if launch is not None else None
     return TrainedJob(job.name, job.where, state, Path(launch.job_file if launch is not None else "job.yaml"))
-
-
-def model_of(clients: Clients, job: str) -> str:
-    """The S3 URI of the model that the job has written.
-
-    Raises:
-        Refused: the job still runs, or wrote no model.
-        ServiceProblem: the service does not know the job, refused, or did not answer.
-    """
-    from smdp_launch.jobs.records.outcome import ENDED
-    from smdp_launch.jobs.status.description import describe_training_job
-
-    described = describe_training_job(clients, job)
-    status = str(described["TrainingJobStatus"])
-    if status not in ENDED:
-        raise Refused(
-            f"{job} still runs ({described.get('SecondaryStatus', status)}): deploy its model when it has ended"
-        )
-    model = described.get("ModelArtifacts", {}).get("S3ModelArtifacts")
-    if not model:
-        raise Refused(f"{job} wrote no model ({status}): its script saved nothing in SM_MODEL_DIR")
-    return str(model)
 
 
 def served_endpoint(

@@ -21,7 +21,7 @@ from smdp_launch.cli.shared.checking import check
 from smdp_launch.cli.shared.confirmation import confirm
 from smdp_launch.cli.shared.follow_session import interrupts_deferred
 from smdp_launch.cli.shared.keyboard import Keyboard
-from smdp_launch.cli.shared.serving import TrainedJob, model_of, trained_job
+from smdp_launch.cli.shared.serving import TrainedJob, trained_job
 from smdp_launch.errors import EndpointFailed, ExitCode, Refused
 from smdp_launch.jobs.records.endpoints import record_deleted
 from smdp_launch.jobs.records.history import LOCAL
@@ -33,6 +33,7 @@ from smdp_launch.serving.follow import wait_until_ready
 from smdp_launch.serving.local import keep_running, let_end, upload_input
 from smdp_launch.serving.plan import ServingPlan, serving_plan
 from smdp_launch.serving.resources import ENDPOINT, TRANSFORM, Resource
+from smdp_launch.serving.trained import model_of
 from smdp_launch.systems import command_line
 from smdp_launch.units import short
 
