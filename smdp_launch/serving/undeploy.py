@@ -55,7 +55,10 @@ def undeploy(
         ServiceProblem, EnvironmentProblem: nothing is deleted, because the service refused or did not answer.
         Interrupted: nothing is deleted.
     """
-    _require_ours(clients, name)
+    try:
+        _require_ours(clients, name)
+    except Interrupted as error:
+        raise Interrupted(f"{error}; nothing was deleted") from error
     if clients.interrupted.is_set():
         raise Interrupted("interrupted; nothing was deleted")
     result = Undeployed(name)

@@ -12,14 +12,16 @@ import pytest
 from smdp_launch.cli.commands.deploy.session import DeployOptions, DeploySession
 from smdp_launch.cli.shared.follow_session import interrupts_deferred
 from smdp_launch.cli.shared.serving import TrainedJob
-from smdp_launch.errors import ExitCode, Interrupted
+from smdp_launch.errors import ExitCode, Interrupted, ServiceProblem
 from smdp_launch.jobs.records.endpoints import find_served, served
+from smdp_launch.jobs.service.retry_policy import RetryPolicy
 from smdp_launch.serving.deploy import create_all, record
 from smdp_launch.serving.follow import wait_until_gone, wait_until_ready
 from smdp_launch.serving.plan import ServingPlan
 from smdp_launch.serving.resources import ENDPOINT
 from smdp_launch.serving.undeploy import Undeployed, undeploy
 from tests.support.services.cloud import Cloud
+from tests.support.services.faults import Fault, Proxy
 from tests.support.services.faulty_service import clients_through, cloud_with_data
 from tests.support.serving.served import ALL, NAME, Moments, left, plan_for
 
@@ -130,6 +132,48 @@ def test_interrupt_at_any_call_of_undeploy_leaves_all_or_nothing(
             break  # it ended before this moment
     print(f"\n{passed} moments")
     assert passed >= (14 if len(moments) > 5 else 5)
+
+
+@pytest.mark.parametrize("wanted", ["DescribeEndpoint", "CreateEndpoint", "CreateModel"])
+def test_interrupt_while_the_service_does_not_answer_leaves_nothing(
+    cloud: Cloud, tmp_path: Path, capsys: pytest.CaptureFixture[str], wanted: str
+) -> None:
+    plan, failed = plan_for(cloud, tmp_path), 0
+
+    def policy(operation: str, _: str) -> Fault | None:
+        """The call fails until the user interrupts its retries."""
+        nonlocal failed
+        if operation != wanted or (wanted == "DescribeEndpoint" and not served()):
+            return None
+        failed += 1
+        if failed == 2:
+            interrupt()
+        return Fault.ERROR if failed <= 3 else None
+
+    with Proxy(policy).running() as proxy:
+        session = DeploySession(
+            clients_through(proxy, cloud), plan, TrainedJob(NAME, "us-east-1", None, Path()), OPTIONS
+        )
+        try:
+            code, said = session.run(), capsys.readouterr().err
+        except Interrupted as error:
+            code, said = error.exit_code, str(error)
+    assert (code, left(cloud)) == (ExitCode.INTERRUPTED, [])
+    assert "nothing of the deployment is left" in said
+    assert served() == []
+
+
+def test_service_that_stays_silent_leaves_an_endpoint_and_says_so(cloud: Cloud, tmp_path: Path) -> None:
+    plan = plan_for(cloud, tmp_path)
+    policy = lambda operation, _: Fault.ERROR if operation == "DescribeEndpoint" and served() else None  # noqa: E731
+    with Proxy(policy).running() as proxy:
+        clients = clients_through(proxy, cloud)
+        clients.retry_policy = RetryPolicy(first_gap=0.01, longest_gap=0.05, total=0.2)
+        session = DeploySession(clients, plan, TrainedJob(NAME, "us-east-1", None, Path()), OPTIONS)
+        with pytest.raises(ServiceProblem, match=f"{NAME} exists: .* `smdp-launch undeploy {NAME}` deletes it"):
+            session.run()
+    assert left(cloud) == ALL
+    delete(cloud)
 
 
 def test_kept_endpoint_stays_after_an_interrupt(cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,15 @@ from smdp_launch.cli.shared.confirmation import confirm
 from smdp_launch.cli.shared.follow_session import interrupts_deferred
 from smdp_launch.cli.shared.keyboard import Keyboard
 from smdp_launch.cli.shared.serving import TrainedJob, trained_job
-from smdp_launch.errors import EndpointFailed, ExitCode, Refused
+from smdp_launch.errors import (
+    EndpointFailed,
+    EnvironmentProblem,
+    ExitCode,
+    Interrupted,
+    Refused,
+    ServiceProblem,
+    WaitTimedOut,
+)
 from smdp_launch.jobs.records.endpoints import record_deleted
 from smdp_launch.jobs.records.history import LOCAL
 from smdp_launch.jobs.service.clients import Clients, connection
@@ -136,14 +144,19 @@ class DeploySession:
             SmdpError: as `create_all` raises it.
         """
         with interrupts_deferred(self.clients):
-            status = existing_deployment(self.clients, self.plan)
+            try:
+                status = existing_deployment(self.clients, self.plan)
+            except Interrupted as error:
+                raise Interrupted(f"{error}; nothing was created") from error
             if status is not None:
                 print_note(f"{self.plan.name} is deployed already with the same settings")
                 return self._end(status)
             record(self.plan, self.job.state, keeps_cloud=self.keeps_cloud)
-            with UploadView() as upload:
+            with UploadView("model") as upload:
                 created = create_all(self.clients, self.plan, self._note, upload.show, self._forget)
-            return self._wait(created) if self.options.wait else self._end("Creating")
+            if self.options.wait:
+                return self._wait(created)
+            return self._end("InProgress" if self.plan.serve.kind == "batch" else "Creating")
 
     def _note(self, title: str) -> None:
         if not self.options.as_json:
@@ -162,6 +175,12 @@ class DeploySession:
             for line in error.log:
                 click.echo(f"  {line}", err=True)
             raise EndpointFailed(f"{error}; {self._delete(created)}") from error
+        except Interrupted:
+            ready = None  # while the service did not answer
+        except (ServiceProblem, EnvironmentProblem, WaitTimedOut) as error:
+            name = self.plan.name
+            exists = f"{name} exists: `smdp-launch endpoints` shows it, `smdp-launch undeploy {name}` deletes it"
+            raise type(error)(f"{error}; {exists}") from error
         if ready is not None:
             return self._end(str(ready.get("EndpointStatus", ready.get("TransformJobStatus"))))
         if self._keeps():
@@ -210,7 +229,8 @@ class DeploySession:
             return ExitCode.OK
         if self.plan.serve.kind == "batch":
             output = self.plan.requests["CreateTransformJob"]["TransformOutput"]["S3OutputPath"]
-            click.echo(f"{self.plan.name}: answers in {self._shown(output)}")
+            answers = f"answers in {self._shown(output)}" if status == "Completed" else f"answers will be in {output}"
+            click.echo(f"{self.plan.name}: {answers}")
             print_next("smdp-launch undeploy")
         elif status == "InService":
             print_next("smdp-launch invoke FILE, then smdp-launch undeploy")
