@@ -42,6 +42,7 @@ class EndpointState:
             answer requests, `desired` (number of hosts), `weight`, `image`, `model`, `timeout` (seconds for an answer),
             `serverless` (its ServerlessConfig, or None) and `refuses_until` (the end of an injected overload).
         rejected: the generation of an update that failed.
+        asynchronous: AsyncInferenceConfig of the configuration, if it has one.
     """
 
     created: float
@@ -51,6 +52,7 @@ class EndpointState:
     config: str = ""
     failure: str | None = None
     rejected: int = 0
+    asynchronous: dict[str, Any] | None = None
     variants: list[dict[str, Any]] = field(default_factory=list)
 
     def fail(self, reason: str, now: float) -> None:

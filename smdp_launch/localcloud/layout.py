@@ -338,6 +338,11 @@ class EndpointFolder:
         return self.root / "models"
 
     @property
+    def requests(self) -> Path:
+        """Asynchronous requests that wait for their answers; exists once there was one."""
+        return self.root / "requests"
+
+    @property
     def logs(self) -> Path:
         return self.state_folder.endpoint_logs / self.region / self.name
 

@@ -169,6 +169,19 @@ def test_transformer_writes_answers_beside_the_model(cloud: LocalCloud, tmp_path
     assert answer == b"8.0,16.0\n24.0,32.0\n"
 
 
+def test_asynchronous_predictor_gets_its_answer_from_s3(cloud: LocalCloud, tmp_path: Path) -> None:
+    import numpy
+    from sagemaker.async_inference import AsyncInferenceConfig, WaiterConfig
+
+    config = AsyncInferenceConfig(output_path="s3://mine/answers", failure_path="s3://mine/errors")
+    predictor = pytorch_model(cloud, tmp_path, 9).deploy(
+        1, "ml.m5.large", endpoint_name="later", async_inference_config=config, wait=False
+    )
+    in_service("later")
+    answer = predictor.predict_async(numpy.array([1.0, 2.0]), input_path="s3://mine/in/array.npy")
+    assert answer.get_result(WaiterConfig(max_attempts=60, delay=1)).tolist() == [9, 18]
+
+
 def test_exception_in_the_script_is_a_model_error(cloud: LocalCloud, tmp_path: Path) -> None:
     import numpy
 

@@ -99,7 +99,8 @@ class Gateway:
         signatures.verify_signature(head, claim, self._credentials, received)
         with caller.acting(claim):
             if is_invocation:
-                return _answer(start_response, 200, self._invocation(head, data))
+                reply = self._invocation(head, data)
+                return _answer(start_response, reply.status, reply)
             return self._run_action(claim.service, head, data, start_response)
 
     def _serve_object(

@@ -8,13 +8,12 @@ import signal
 import socket
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from smdp_launch.localcloud.runtime import lease
 from tests.support.services.cloud import BUCKET, kill, processes_with
-from tests.support.services.serving import ROLE, Serving, archive
+from tests.support.services.serving import ROLE, Serving, archive, container
 from tests.support.waiting import wait_for
 
 PING = "The primary container for production variant AllTraffic did not pass the ping health check."
@@ -143,17 +142,6 @@ def test_failed_endpoint_refuses_an_update_and_can_be_deleted(serving: Serving) 
         serving.sagemaker.update_endpoint(EndpointName="refusing", EndpointConfigName="refusing")
     assert serving.error("refusing")["Error"]["Message"].endswith("not found.")
     serving.delete("refusing")
-
-
-def container(address: str) -> int:
-    """The process of `serve` on the host with this address."""
-    found = [
-        pid
-        for pid in processes_with(f"SMDP_SERVE_ADDRESS={address}")
-        if b"smdp_entrypoint\0serve" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
-    assert len(found) == 1, found
-    return found[0]
 
 
 def test_killed_container_is_started_again_and_others_answer_meanwhile(serving: Serving) -> None:

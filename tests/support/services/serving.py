@@ -7,11 +7,12 @@ import json
 import tarfile
 import textwrap
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from botocore.exceptions import ClientError
 
-from tests.support.services.cloud import BUCKET, Cloud, client_of
+from tests.support.services.cloud import BUCKET, Cloud, client_of, processes_with
 from tests.support.waiting import wait_for
 
 ROLE = "arn:aws:iam::000000000000:role/serving"
@@ -37,6 +38,17 @@ def archive(files: Mapping[str, str | bytes]) -> bytes:
             entry.size = len(data)
             tar.addfile(entry, io.BytesIO(data))
     return packed.getvalue()
+
+
+def container(address: str) -> int:
+    """The process of `serve` on the host with this address."""
+    found = [
+        pid
+        for pid in processes_with(f"SMDP_SERVE_ADDRESS={address}")
+        if b"smdp_entrypoint\0serve" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    assert len(found) == 1, found
+    return found[0]
 
 
 class Serving:

@@ -21,6 +21,7 @@ from smdp_launch.localcloud.files import Lock, read_json, remove_tree, write_jso
 from smdp_launch.localcloud.isolation import namespaces
 from smdp_launch.localcloud.layout import EndpointFolder
 from smdp_launch.localcloud.runtime import lease
+from smdp_launch.localcloud.runtime.serving.async_requests import AsyncRequests
 from smdp_launch.localcloud.runtime.serving.fleet import Addresses, Fleet
 from smdp_launch.localcloud.runtime.serving.serving_host import GRACE
 
@@ -36,6 +37,7 @@ class Supervisor:
         self._current: Fleet | None = None
         self._next: Fleet | None = None
         self._retired: list[Fleet] = []
+        self._requests = AsyncRequests(folder)
         self._lease = lease.take(folder.principal(""))
         self._addresses = Addresses(self._lease)
         self._isolated = namespaces.refusal() is None
@@ -105,6 +107,7 @@ class Supervisor:
         if self._current is not None and self._current.records() != self._state.variants:
             self._state.variants = self._current.records()
             self._write()
+        self._requests.step(self._state.variants, self._state.asynchronous)
 
     def _advance(self, fleet: Fleet) -> None:
         """Replace the current fleet once the next one is in service; drop a next one that fails."""
@@ -119,6 +122,7 @@ class Supervisor:
         elif fleet.is_in_service:
             old, self._current, self._next = self._current, fleet, None
             self._state.generation, self._state.config = fleet.deployment.generation, fleet.deployment.config
+            self._state.asynchronous = fleet.deployment.request.get("AsyncInferenceConfig")
             self._state.variants = fleet.records()
             self._enter_service(None)
             if old is not None:
@@ -140,6 +144,7 @@ class Supervisor:
         endpoint_state.write(self._folder.state, self._state)
 
     def _end(self) -> None:
+        self._requests.end()
         fleets = [fleet for fleet in (self._current, self._next, *self._retired) if fleet is not None]
         while fleets:
             # Read again: the end of the local cloud gives less time than the deletion of the endpoint.

@@ -9,7 +9,7 @@ from smdp_launch.localcloud.arns import endpoint_config_arn
 from smdp_launch.localcloud.errors import ServiceError, validation
 from smdp_launch.localcloud.protocol import caller
 from smdp_launch.localcloud.protocol.constraints import absent, report
-from smdp_launch.localcloud.protocol.requests import Action, Parameters, checked
+from smdp_launch.localcloud.protocol.requests import Action, Parameters, checked, split_uri
 from smdp_launch.localcloud.services.listing import Entry, listed
 from smdp_launch.localcloud.services.serving.models import unsupported
 from smdp_launch.localcloud.services.serving.resources import Resources
@@ -18,7 +18,7 @@ from smdp_launch.localcloud.services.training.request_checks import is_not_offer
 
 #: Hosts of one endpoint: half of the addresses 127.A.B.1 to 127.A.B.254. An update starts new hosts beside old ones.
 MAX_HOSTS = 127
-_NOT_SUPPORTED = ("ShadowProductionVariants", "ExplainerConfig", "AsyncInferenceConfig")
+_NOT_SUPPORTED = ("ShadowProductionVariants", "ExplainerConfig")
 _NOT_IN_VARIANTS = ("InstancePools", "CapacityReservationConfig", "CoreDumpConfig", "AcceleratorPartitionLayouts")
 
 
@@ -61,6 +61,7 @@ def _check_variants(request: Parameters) -> None:
         if name in request:
             raise unsupported(f"{name} of an endpoint configuration")
     variants = request["ProductionVariants"]
+    _check_async(request)
     names = [one["VariantName"] for one in variants]
     for name in names:
         if names.count(name) > 1:
@@ -87,6 +88,19 @@ def _check_variant(variant: Parameters, place: str) -> None:
             "ResourceLimitExceeded",
             f"The requested resource endpoint/{variant['InstanceType']} is not available in this region",
         )
+
+
+def _check_async(request: Parameters) -> None:
+    if "AsyncInferenceConfig" not in request:
+        return
+    output = request["AsyncInferenceConfig"]["OutputConfig"]
+    if "S3OutputPath" not in output:
+        raise validation("AsyncInferenceConfig.OutputConfig must have an S3OutputPath.")
+    for name in ("S3OutputPath", "S3FailurePath"):
+        if name in output:
+            split_uri(output[name], f"AsyncInferenceConfig.OutputConfig.{name}")
+    if any("ServerlessConfig" in one for one in request["ProductionVariants"]):
+        raise validation("AsyncInferenceConfig and ServerlessConfig exclude each other.")
 
 
 def _check_serverless(variant: Parameters, place: str) -> None:

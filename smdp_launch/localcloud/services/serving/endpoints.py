@@ -21,6 +21,7 @@ from smdp_launch.localcloud.services.serving.models import unsupported
 from smdp_launch.localcloud.services.serving.resources import Resources
 from smdp_launch.localcloud.services.tags import check_tags, of_request
 
+_ASYNC = "AsyncInferenceConfig"
 _RETAINED = {"DesiredInstanceCount": "InitialInstanceCount", "DesiredWeight": "InitialVariantWeight"}
 
 Variants = Sequence[Mapping[str, Any]]
@@ -65,6 +66,8 @@ class EndpointService:
         }
         if state.variants:
             answer["ProductionVariants"] = [summary_of(one) for one in state.variants]
+        if state.asynchronous:
+            answer[_ASYNC] = state.asynchronous
         if state.failure:
             answer["FailureReason"] = state.failure
         if deployment.deployed:
@@ -121,7 +124,8 @@ class EndpointService:
         variants = [
             {**one, "Model": self._models.get(one["ModelName"]).request} for one in found.request["ProductionVariants"]
         ]
-        return Deployment(1, found.name, variants, deployed=request.get("DeploymentConfig"))
+        fields = {name: found.request[name] for name in (_ASYNC,) if name in found.request}
+        return Deployment(1, found.name, variants, fields, request.get("DeploymentConfig"))
 
     def _update(self, folder: EndpointFolder, deployment: Deployment) -> None:
         with self._admission:

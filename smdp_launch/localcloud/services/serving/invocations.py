@@ -1,4 +1,7 @@
-"""InvokeEndpoint of `sagemaker-runtime`: a request for an endpoint goes to one of its containers."""
+"""InvokeEndpoint of `sagemaker-runtime`: a request for an endpoint goes to one of its containers.
+
+InvokeEndpointAsync, which has the same address, is in `async_invocations`.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +33,9 @@ from smdp_launch.localcloud.runtime.serving.routing import (
     post,
 )
 from smdp_launch.localcloud.services.logs.calls import ENDPOINTS
+from smdp_launch.localcloud.services.serving import async_invocations
 
-_PATH = re.compile(r"/endpoints/([^/]{1,63})/invocations")
+_PATH = re.compile(r"/endpoints/([^/]{1,63})/(async-)?invocations")
 SERVERLESS_LIMIT = 4 * 1024 * 1024  # bytes of a request and of an answer of a serverless variant
 _LONGEST_HEADER = 1024
 _LONGEST_MESSAGE = 2048  # characters of a container's answer in an error
@@ -65,6 +69,10 @@ class InvocationService:
         match = _PATH.fullmatch(head.path)
         if match is None or head.method != "POST":
             raise unknown("sagemaker-runtime", head.path)
+        if match[2]:
+            state, folder = self._read(match[1]), EndpointFolder(self._state.endpoints / match[1])
+            variant = self._balancer.choose(state.variants) or state.variants[0]  # the request waits for a host
+            return async_invocations.submit(folder, state, variant["name"], head, body)
         headers = _headers(head)
         return self._invoke(match[1], body, headers, head.one(_VARIANT))
 
@@ -94,6 +102,8 @@ class InvocationService:
     def _variant(self, name: str, wanted: str) -> Mapping[str, Any]:
         """The variant for a request. Raises ServiceError."""
         state = self._read(name)
+        if state.asynchronous is not None:
+            raise _invalid(f"Endpoint {name} is an asynchronous inference endpoint: use InvokeEndpointAsync.")
         if wanted:
             found = [one for one in state.variants if one["name"] == wanted]
             if not found:
