@@ -101,6 +101,28 @@ def test_model_that_cannot_be_loaded_leaves_nothing_and_shows_the_log(trained: P
     assert running(trained)["running"] == []
 
 
+@pytest.mark.runs
+@pytest.mark.parametrize("kind", ["serverless", "async"])
+def test_endpoint_of_another_kind_answers(trained: Path, run: Command, kind: str) -> None:
+    keys = {"kind": kind, "content_type": "application/json"}
+    keys |= {"instance_type": "null", "memory_mb": "2048"} if kind == "serverless" else {}
+    settings = [part for key, value in keys.items() for part in ("--set", f"serve.{key}={value}")]
+    made = run("deploy", "--local", *settings)
+    assert made.returncode == ExitCode.OK, made.stderr
+    (trained / "request.data").write_text("[1, 2, 3]")
+    answer = run("invoke", "request.data")
+    assert (answer.returncode, json.loads(answer.stdout)) == (ExitCode.OK, ["trained", 3])
+    (trained / "wrong.data").write_text("no json")
+    wrong = run("invoke", "wrong.data", "--timeout", "60")
+    assert (wrong.returncode, "The body is not application/json" in wrong.stderr) == (ExitCode.SERVICE, True)
+    if kind == "serverless":
+        (trained / "large.data").write_bytes(b" " * 5_000_000)
+        large = run("invoke", "large.data")
+        assert (large.returncode, "a serverless endpoint accepts 4.2 MB" in large.stderr) == (ExitCode.REFUSED, True)
+    assert the_document(run("undeploy", "--json"), "undeploy")["left"] == {}
+    assert running(trained)["running"] == []
+
+
 def test_batch_transform_answers_all_objects(trained: Path, run: Command) -> None:
     (trained / "new").mkdir()
     for name, content in (("a.json", "[1, 2]"), ("b.json", "[1, 2, 3]")):
