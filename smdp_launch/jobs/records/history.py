@@ -53,6 +53,7 @@ class Launch:
     state: the state folder of a local job's local cloud. It is relative to the folder of the history if it lies below
         that, so that both can be moved together.
     resumes: the job whose checkpoints it continues from.
+    serves: its job file says how to serve its model; None in the lines of older versions, and if it does not.
     """
 
     job: str
@@ -65,6 +66,7 @@ class Launch:
     most_usd: float | None = None
     state: str | None = None
     resumes: str | None = None
+    serves: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,9 @@ def record_plan(plan: Plan, now: datetime, state: Path | None = None) -> None:
         where, price, most_usd = LOCAL, None, None
     else:
         where, price, most_usd = plan.spec.region, plan.billing.price, plan.billing.usd
-    more = {"hosts": plan.hosts, "price": price, "most_usd": most_usd, "state": relative_state(state)}
+    more: dict[str, Any] = {"hosts": plan.hosts, "price": price, "most_usd": most_usd, "state": relative_state(state)}
+    if plan.spec.serve is not None:
+        more["serves"] = True
     record_launch(plan.job, where, plan.job_file, plan.hash, now, **more)
 
 
@@ -336,6 +340,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "int": (int,),
     "bool": (bool,),
+    "bool | None": (bool, NoneType),
     "float": (float, int),
     "str | None": (str, NoneType),
     "int | None": (int, NoneType),

@@ -29,6 +29,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     served_job(folder)
     ran = command_in(folder)("launch", *HERE)
     assert ran.returncode == ExitCode.OK, ran.stderr
+    assert ran.stdout.splitlines()[-1].split(maxsplit=1) == [
+        "next",
+        "smdp-launch deploy --local, or smdp-launch download",
+    ]
     return folder
 
 
