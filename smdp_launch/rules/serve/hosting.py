@@ -9,6 +9,7 @@ from smdp_launch.catalog.frameworks import TITLES
 from smdp_launch.catalog.hosting.images import inference_build, inference_versions
 from smdp_launch.catalog.hosting.instances import has_gpus, has_other_accelerators, is_arm
 from smdp_launch.catalog.images import TagFacts, parse_image, tag_facts
+from smdp_launch.catalog.instances import instance
 from smdp_launch.catalog.limits import endpoint_types, known_instance_types, transform_types
 from smdp_launch.diagnostics import Severity, Span, closest
 from smdp_launch.jobfile.model.serve import Serve
@@ -132,6 +133,22 @@ def hosts_fit_the_model(facts: Facts) -> Iterator[Problem]:
             message = f"the serving script uses a GPU, and {serve.instance_type} has none"
             help_ = "choose a type with GPUs, or move the model to `torch.device('cpu')` where CUDA is not available"
             yield Problem((), message, help_, text=place.source.strip(), place=place)
+
+
+#: Bytes of a parameter.
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@rule("SMDP343", "serve.kind", "serve.instance_type", "model.parameters", "model.dtype", severity=Severity.WARNING)
+def weights_fit_into_the_gpus(facts: Facts) -> Iterator[Problem]:
+    serve, model = section(facts), facts.spec.model
+    host = instance(serve.instance_type) if serve is not None and serve.instance_type is not None else None
+    if host is None or model is None or not host.is_documented("gpus", "gpu_memory_gb"):
+        return
+    needed, available = model.parameters * _BYTES[model.dtype] / 1e9, host.gpus * host.gpu_memory_gb
+    if needed > available:
+        message = f"the parameters have {needed:,.0f} GB, and the GPUs of {host.name} have {available:,.0f} GB together"
+        yield Problem(_TYPE, message, "choose a type with more memory, or serve the model in bfloat16 or float16")
 
 
 def _tag(serve: Serve) -> TagFacts:
