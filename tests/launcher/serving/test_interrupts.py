@@ -134,7 +134,9 @@ def test_interrupt_at_any_call_of_undeploy_leaves_all_or_nothing(
     assert passed >= (14 if len(moments) > 5 else 5)
 
 
-@pytest.mark.parametrize("wanted", ["DescribeEndpoint", "CreateEndpoint", "CreateModel"])
+@pytest.mark.parametrize(
+    "wanted", ["DescribeEndpoint", *(pytest.param(one, marks=RUNS) for one in ("CreateEndpoint", "CreateModel"))]
+)
 def test_interrupt_while_the_service_does_not_answer_leaves_nothing(
     cloud: Cloud, tmp_path: Path, capsys: pytest.CaptureFixture[str], wanted: str
 ) -> None:
@@ -176,6 +178,7 @@ def test_service_that_stays_silent_leaves_an_endpoint_and_says_so(cloud: Cloud, 
     delete(cloud)
 
 
+@RUNS
 def test_kept_endpoint_stays_after_an_interrupt(cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal the user is asked, and may keep the endpoint."""
     plan = plan_for(cloud, tmp_path)

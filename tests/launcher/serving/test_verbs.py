@@ -127,6 +127,7 @@ def test_endpoint_of_another_kind_answers(trained: Path, run: Command, kind: str
     assert running(trained)["running"] == []
 
 
+@pytest.mark.runs
 def test_batch_transform_answers_all_objects(trained: Path, run: Command) -> None:
     (trained / "new").mkdir()
     for name, content in (("a.json", "[1, 2]"), ("b.json", "[1, 2, 3]")):

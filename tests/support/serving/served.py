@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from smdp_launch.checking.job import check_job
-from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.serving.plan import ServingPlan, serving_plan
-from smdp_launch.serving.resources import CONFIG, ENDPOINT, MODEL, describe
 from tests.conftest import JOB, write_job
 from tests.support.services.cloud import Cloud
 from tests.support.services.faults import Fault, Policy, Proxy
-from tests.support.services.faulty_service import clients_through
 from tests.support.waiting import wait_for
 
 NAME = "small-20261127043000-beef"
@@ -56,17 +53,15 @@ def plan_for(cloud: Cloud, folder: Path, serves: str = SERVES, serve: str = SERV
 
 def left(cloud: Cloud) -> list[str]:
     """The resources of the deployment that exist, when an accepted deletion has ended."""
-    with Proxy(lambda *_: None).running() as proxy:
-        clients = clients_through(proxy, cloud)
-        wait_for(lambda: not _is_being_deleted(clients), "the end of the deletion")
-        found = [kind.title for kind in (MODEL, CONFIG, ENDPOINT) if describe(clients, kind, NAME) is not None]
-    listed = cloud.s3.list_objects_v2(Bucket="bucket", Prefix=PACKED_KEY)
-    return (["packed model"] if listed.get("Contents") else []) + found
+    wait_for(lambda: "Deleting" not in _statuses(cloud), "the end of the deletion")
+    models = cloud.sagemaker.list_models(NameContains=NAME)["Models"]
+    configs = cloud.sagemaker.list_endpoint_configs(NameContains=NAME)["EndpointConfigs"]
+    objects = cloud.s3.list_objects_v2(Bucket="bucket", Prefix=PACKED_KEY).get("Contents", [])
+    return [title for title, found in zip(ALL, (objects, models, configs, _statuses(cloud)), strict=True) if found]
 
 
-def _is_being_deleted(clients: Clients) -> bool:
-    found = describe(clients, ENDPOINT, NAME)
-    return found is not None and found["EndpointStatus"] == "Deleting"
+def _statuses(cloud: Cloud) -> list[str]:
+    return [one["EndpointStatus"] for one in cloud.sagemaker.list_endpoints(NameContains=NAME)["Endpoints"]]
 
 
 ALL = ["packed model", "model", "endpoint configuration", "endpoint"]
