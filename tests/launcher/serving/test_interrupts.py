@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,7 @@ from smdp_launch.serving.undeploy import Undeployed, undeploy
 from tests.support.services.cloud import Cloud
 from tests.support.services.faults import Fault, Proxy
 from tests.support.services.faulty_service import clients_through, cloud_with_data
-from tests.support.serving.served import ALL, NAME, Moments, left, plan_for
+from tests.support.serving.served import ALL, MODEL_KEY, NAME, Moments, archive, left, plan_for
 
 OPTIONS = DeployOptions(is_local=False, dry_run=False, yes=True, wait=True, as_json=False)
 
@@ -132,6 +133,20 @@ def test_interrupt_at_any_call_of_undeploy_leaves_all_or_nothing(
             break  # it ended before this moment
     print(f"\n{passed} moments")
     assert passed >= (14 if len(moments) > 5 else 5)
+
+
+@RUNS
+@pytest.mark.parametrize("moment", [3, 5, 8, 10])
+def test_interrupt_during_the_upload_of_a_large_model_leaves_no_part(cloud: Cloud, tmp_path: Path, moment: int) -> None:
+    """During its download, after the start of its upload, and while parts of it are sent, several at a time."""
+    plan = plan_for(cloud, tmp_path)
+    cloud.s3.put_object(Bucket="bucket", Key=MODEL_KEY, Body=archive(random.Random(1).randbytes(40 << 20)))
+    code, error, proxy = deploy(cloud, plan, moment)
+    assert (code, left(cloud)) == (ExitCode.INTERRUPTED, []), proxy.operations
+    assert "nothing of the deployment is left" in error or "nothing was created" in error
+    assert cloud.s3.list_multipart_uploads(Bucket="bucket").get("Uploads", []) == []
+    assert "CreateModel" not in proxy.operations
+    assert served() == []
 
 
 @pytest.mark.parametrize(

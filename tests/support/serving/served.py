@@ -28,12 +28,12 @@ BREAKS = "def model_fn(model_dir):\n    raise ValueError('no such weights')\n"
 SERVE = "serve: {entry: inference.py, instance_type: ml.m5.large, lifetime: 7200}\n"
 
 
-def archive() -> bytes:
+def archive(content: bytes = b"trained") -> bytes:
     packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as tar:
         member = tarfile.TarInfo("model.txt")
-        member.size = len(b"trained")
-        tar.addfile(member, io.BytesIO(b"trained"))
+        member.size = len(content)
+        tar.addfile(member, io.BytesIO(content))
     return packed.getvalue()
 
 
