@@ -149,7 +149,8 @@ class DeploySession:
             except Interrupted as error:
                 raise Interrupted(f"{error}; nothing was created") from error
             if status is not None:
-                print_note(f"{self.plan.name} is deployed already with the same settings")
+                end = " and keeps its lifetime" if self.plan.serve.lifetime is not None else ""
+                print_note(f"{self.plan.name} is deployed already with the same settings{end}")
                 return self._end(status)
             record(self.plan, self.job.state, keeps_cloud=self.keeps_cloud)
             with UploadView("model") as upload:
