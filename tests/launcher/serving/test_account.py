@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 from click.testing import CliRunner, Result
 
@@ -18,8 +19,9 @@ from smdp_launch.jobs.records.endpoints import record_deleted, served
 from smdp_launch.jobs.records.history import record_launch
 from smdp_launch.serving.deploy import create_all, record
 from smdp_launch.serving.plan import ServingPlan, serving_plan
+from tests.conftest import LAUNCHER
 from tests.support.job_files.examples import use_account
-from tests.support.services.cloud import Cloud
+from tests.support.services.cloud import Cloud, as_the_service
 from tests.support.services.faults import Proxy
 from tests.support.services.faulty_service import clients_through, cloud_with_data
 from tests.support.serving.served import NAME, PACKED_KEY, SERVE, archive, left, plan_for, served_job
@@ -171,3 +173,26 @@ def test_model_of_a_job_in_the_account_is_deployed_and_deleted(cloud: Cloud, tmp
     assert (listed["hourly_usd"], listed["endpoint"]) == (0.5, name)
     assert listed["usd"] == pytest.approx(0.5 * listed["age_s"] / 3600)
     assert json.loads(run("undeploy", "--json").stdout)["left"] == {}
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("answer", ["n", "ctrl-c"])
+def test_confirmation_that_is_refused_creates_nothing(cloud: Cloud, tmp_path: Path, answer: str) -> None:
+    trained(cloud, tmp_path)
+    screen = pexpect.spawn(
+        str(LAUNCHER),
+        ["deploy"],
+        cwd=tmp_path,
+        env=as_the_service(cloud.endpoint, tmp_path) | {"TERM": "xterm"},
+        encoding="utf-8",
+        timeout=60,
+        dimensions=(50, 160),
+    )
+    screen.expect(r"Deploy it on AWS \(0\.50 USD an hour, 12\.00 USD a day.*\)\? \[y/N\]: ")
+    screen.sendline("n") if answer == "n" else screen.sendintr()
+    screen.expect("not deployed" if answer == "n" else "nothing was created")
+    screen.expect(pexpect.EOF)
+    screen.close()
+    assert screen.exitstatus == (ExitCode.REFUSED if answer == "n" else ExitCode.INTERRUPTED)
+    assert cloud.sagemaker.list_models()["Models"] == []
+    assert served() == []

@@ -65,6 +65,6 @@ def command(
     chosen = DeployOptions(local, dry_run, yes, wait, as_json, input_)
     try:
         return deploy(name, job_file, (*settings, *more), region, chosen)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, click.Abort):  # before the first request: later ones defer it
         click.echo("nothing was created", err=True)
         raise

@@ -33,18 +33,22 @@ def command(name: str | None, wait: bool, region: str | None, as_json: bool) -> 
     from smdp_launch.serving.undeploy import undeploy
 
     endpoint, known, connect = served_endpoint(name, region, or_job=True)
-    with connect() as clients, interrupts_deferred(clients):
-        clients.on_waiting = print_retry
-        result = undeploy(clients, endpoint, known)
-        gone = True
-        if wait and any(one.startswith("endpoint ") for one in result.deleted):
-            gone = wait_until_gone(clients, endpoint, clients.interrupted.wait)
+    result = None
+    try:
+        with connect() as clients, interrupts_deferred(clients):
+            clients.on_waiting = print_retry
+            result = undeploy(clients, endpoint, known)
+            if as_json:
+                print_document(undeployed_json(result))
+            else:
+                print_undeployed(result)
+            is_going = wait and any(one.startswith("endpoint ") for one in result.deleted)
+            if is_going and not wait_until_gone(clients, endpoint, clients.interrupted.wait):
+                print_note("the service continues to remove the endpoint")
+    except KeyboardInterrupt:
+        if result is None:
+            click.echo("nothing was deleted", err=True)
+        raise
     if known is not None and known.keeps_cloud and known.state is not None:
         let_end(known.state)
-    if as_json:
-        print_document(undeployed_json(result))
-    else:
-        print_undeployed(result)
-    if not gone:
-        print_note("the endpoint's deletion continues on AWS")
     return ExitCode.SERVICE if result.left else ExitCode.OK
