@@ -38,9 +38,9 @@ class EndpointState:
     Args:
         generation: of the deployment that the endpoint runs; 0 for none yet.
         config: the name of that deployment's configuration.
-        variants: one record for each variant: `name`, `hosts` (each with `instance`, `address` and `port`) that
-            answer requests, `desired` (number of hosts), `weight`, `image`, `model`, `timeout` (seconds for an answer),
-            `serverless` (its ServerlessConfig, or None) and `refuses_until` (the end of an injected overload).
+        variants: one record for each variant: `name`, `hosts` that answer requests (each with `instance`, `address`,
+            `port` and `token`), `desired` (number of hosts), `weight`, `image`, `model`, `timeout` (seconds for an
+            answer), `serverless` (its ServerlessConfig, or None) and `refuses_until` (the end of an injected overload).
         rejected: the generation of an update that failed.
         asynchronous: AsyncInferenceConfig of the configuration, if it has one.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,6 +12,7 @@ from botocore.exceptions import ClientError
 
 from tests.support.services.cloud import client_of
 from tests.support.services.serving import Serving
+from tests.support.waiting import DEADLINE
 
 FAILS = """
 def model_fn(model_dir):
@@ -53,6 +55,16 @@ def test_hosts_listen_on_addresses_of_their_own(serving: Serving, doubling: str)
     addresses = [one["address"] for one in serving.hosts(doubling)]
     assert len(set(addresses)) == 2
     assert all(one.startswith("127.") and one != "127.0.0.1" for one in addresses)
+
+
+def test_container_refuses_requests_without_the_local_clouds_secret(serving: Serving, doubling: str) -> None:
+    """Every user of the machine reaches the container's address."""
+    host = serving.hosts(doubling)[0]
+    for headers in ({}, {"X-Smdp-Serve-Token": "wrong"}):
+        connection = http.client.HTTPConnection(host["address"], host["port"], timeout=DEADLINE)
+        connection.request("POST", "/invocations", b"[1]", headers)
+        assert connection.getresponse().status == 403
+        connection.close()
 
 
 def test_64_callers_at_once_each_get_their_answer(serving: Serving, doubling: str) -> None:

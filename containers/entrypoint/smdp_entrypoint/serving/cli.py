@@ -93,8 +93,8 @@ class _Run:
         pool = Pool(launch, settings.workers, settings.queue, self.console.say)
         try:
             frontend = Frontend(
-                settings.address,
-                settings.port,
+                (settings.address, settings.port),
+                settings.token,
                 lambda request: pool.answer(request, settings.timeout),
                 lambda: pool.is_ready,
             )

@@ -6,6 +6,7 @@ The server answers `/ping` itself, so the platform's health check does not wait 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import socket
 import sys
 import threading
@@ -22,6 +23,7 @@ Answer = Callable[[Request], Response]
 MOST_BYTES = 1024**3
 _LONGEST_LINE = 1024  # bytes: the size of a chunk, with its extensions
 # Longer than the gaps between the platform's requests on a connection that it keeps open.
+TOKEN_HEADER = "x-smdp-serve-token"  # noqa: S105 (the name of a header)
 _IDLE_S = 75.0
 _BACKLOG = 1024
 
@@ -36,18 +38,19 @@ class BadRequestError(Exception):
 
 class Frontend(ThreadingHTTPServer):
     """Serves from `start` to `drain`. `answer` is called in the thread of each connection; `is_ready` decides about
-    `/ping`."""
+    `/ping`. Requests for answers need the header TOKEN_HEADER with the `token`, unless that is empty."""
 
     daemon_threads = True
     request_queue_size = _BACKLOG
 
-    def __init__(self, address: str, port: int, answer: Answer, is_ready: Callable[[], bool]) -> None:
+    def __init__(self, place: tuple[str, int], token: str, answer: Answer, is_ready: Callable[[], bool]) -> None:
+        self.token = token
         self.answer = answer
         self.is_ready = is_ready
         self.is_draining = False
         self._active = 0
         self._change = threading.Condition()
-        super().__init__((address, port), _Handler)
+        super().__init__(place, _Handler)
 
     def server_bind(self) -> None:
         TCPServer.server_bind(self)  # HTTPServer's looks up the host's name, which can take seconds
@@ -112,7 +115,11 @@ class _Handler(BaseHTTPRequestHandler):
             return Response.refusal(405, f"{path} needs the method {method}.")
         if path == "/ping":
             return Response(200 if self.server.is_ready() else 503, b"")
-        return self.server.answer(Request(body, {name.lower(): value for name, value in self.headers.items()}))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        token = headers.pop(TOKEN_HEADER, "")
+        if self.server.token and not hmac.compare_digest(token.encode("utf-8"), self.server.token.encode("utf-8")):
+            return Response.refusal(403, f"The header {TOKEN_HEADER} has not the value of SMDP_SERVE_TOKEN.")
+        return self.server.answer(Request(body, headers))
 
     def _body(self) -> bytes:
         """Raises BadRequestError."""

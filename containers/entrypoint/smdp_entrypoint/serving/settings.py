@@ -25,7 +25,8 @@ _LONGEST_S = 24 * 3600
 class ServeSettings:
     """`workers` is a number of processes, each of which answers one request at a time. `timeout` is in seconds from the
     arrival of a request to its answer, and `stop_budget` in seconds from SIGTERM to the exit. `program` None: use
-    DEFAULT_PROGRAM if it exists. `source` None: the code is in `code` below the model."""
+    DEFAULT_PROGRAM if it exists. `source` None: the code is in `code` below the model. `token`: that requests must
+    have; empty for none, as on the platform, whose network only the platform reaches."""
 
     address: str
     port: int
@@ -36,6 +37,7 @@ class ServeSettings:
     program: str | None
     source: str | None
     accept: str
+    token: str
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], gpus: int = 0) -> ServeSettings:
@@ -54,6 +56,7 @@ class ServeSettings:
             program=environ.get("SAGEMAKER_PROGRAM") or None,
             source=environ.get("SAGEMAKER_SUBMIT_DIRECTORY") or None,
             accept=environ.get("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT") or DEFAULT_ACCEPT,
+            token=environ.get("SMDP_SERVE_TOKEN", ""),
         )
 
 

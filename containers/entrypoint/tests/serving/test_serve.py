@@ -284,6 +284,21 @@ def test_body_in_chunks_is_one_body(server: Server) -> None:
     assert answer.json["is"] == [2, 4, 6]
 
 
+def test_token_is_required_and_not_shown_to_the_script(server: Server) -> None:
+    server.script(
+        """
+        def model_fn(model_dir):
+            return None
+        def predict_fn(data, model, context):
+            return sorted(context.get_all_request_header())
+        """
+    )
+    server.serve(SMDP_SERVE_TOKEN="secret")
+    assert server.invoke("1").status == 403
+    assert server.invoke("1", X_Smdp_Serve_Token="wrong").status == 403
+    assert "x-smdp-serve-token" not in server.invoke("1", X_Smdp_Serve_Token="secret").json
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [("GET", "/models", 404), ("POST", "/ping", 405), ("GET", "/invocations", 405), ("PUT", "/invocations", 405)],

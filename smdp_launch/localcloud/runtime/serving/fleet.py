@@ -5,6 +5,7 @@ An update has two fleets: the new one starts beside the old one, and replaces it
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Mapping
@@ -38,7 +39,7 @@ class Addresses:
         number = next(one for one in range(1, _MOST_ADDRESSES + 1) if one not in self._used)
         self._used.add(number)
         host = self._lease.address(number)
-        return Address(number, host, free_port(host))
+        return Address(number, host, free_port(host), secrets.token_hex(16))
 
     def give_back(self, address: Address) -> None:
         self._used.discard(address.number)

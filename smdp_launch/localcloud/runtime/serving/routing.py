@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+#: The header by which `serve` of smdp-entrypoint knows the local cloud: other users reach its address too.
+TOKEN_HEADER = "x-smdp-serve-token"  # noqa: S105 (the name of a header)
 _CONNECT_TIMEOUT = 2.0  # seconds
 _BLOCK = 64 * 1024
 
@@ -101,7 +103,7 @@ def post(host: Host, body: bytes, headers: Mapping[str, str], limit: float, most
             connection.connect()
         except OSError as error:
             raise NotConnected(str(error)) from error
-        return _exchange(connection, body, headers, deadline, most)
+        return _exchange(connection, body, {**headers, TOKEN_HEADER: host["token"]}, deadline, most)
     except TimeoutError as error:
         raise NoAnswer(
             "Your invocation timed out while waiting for a response from container primary. Review the latency "

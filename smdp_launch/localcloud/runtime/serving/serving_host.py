@@ -6,7 +6,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,15 @@ GRACE = 30.0  # seconds between SIGTERM and SIGKILL, as on the platform
 
 @dataclass(frozen=True)
 class Address:
-    """Where a container listens. `number`: of the host among those of the endpoint, from 1."""
+    """Where a container listens, and the secret that its requests have.
+
+    `number`: of the host among those of the endpoint, from 1.
+    """
 
     number: int
     host: str
     port: int
+    token: str = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,8 @@ class ServingHost:
 
     def record(self) -> dict[str, Any]:
         """For the server, which sends requests to it."""
-        return {"instance": self.instance, "address": self.address.host, "port": self.address.port}
+        at = self.address
+        return {"instance": self.instance, "address": at.host, "port": at.port, "token": at.token}
 
     def maintain(self) -> None:
         """Start the container if it is not running, and restart it if it is unhealthy.

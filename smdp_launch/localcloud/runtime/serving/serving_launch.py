@@ -62,6 +62,7 @@ class ServingLaunch:
             **self._credentials(),
             # The hosts share this machine's network, so each listens at an address of its own.
             "SMDP_SERVE_ADDRESS": address.host,
+            "SMDP_SERVE_TOKEN": address.token,
             **({"SAGEMAKER_BIND_TO_PORT": str(address.port)} if address.port != PORT else {}),
         }
         if not self._isolated:
