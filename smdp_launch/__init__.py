@@ -7,9 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from smdp_launch.api import attach, launch, load, plan, preflight, validate
+    from smdp_launch.api import attach, deploy, launch, load, plan, preflight, validate
     from smdp_launch.diagnostics import Diagnostic, Severity, Span
     from smdp_launch.errors import (
+        EndpointFailed,
         EnvironmentProblem,
         ExitCode,
         JobFileRefused,
@@ -33,14 +34,17 @@ if TYPE_CHECKING:
     from smdp_launch.sdk.estimator import build_estimator
     from smdp_launch.sdk.inputs import build_inputs
     from smdp_launch.sdk.model_trainer import build_model_trainer
+    from smdp_launch.serving.endpoint import Endpoint
+    from smdp_launch.serving.undeploy import Undeployed
 
 __version__ = "0.1.0"
 
 _HOMES = {
     # With the views of notebooks, which these types need.
-    "api": ("Job", "JobSpec", "Plan", "attach", "launch", "load", "plan", "preflight", "validate"),
+    "api": ("Job", "JobSpec", "Plan", "attach", "deploy", "launch", "load", "plan", "preflight", "validate"),
     "diagnostics": ("Diagnostic", "Severity", "Span"),
     "errors": (
+        "EndpointFailed",
         "EnvironmentProblem",
         "ExitCode",
         "JobFileRefused",
@@ -61,6 +65,8 @@ _HOMES = {
     "sdk.estimator": ("build_estimator",),
     "sdk.inputs": ("build_inputs",),
     "sdk.model_trainer": ("build_model_trainer",),
+    "serving.endpoint": ("Endpoint",),
+    "serving.undeploy": ("Undeployed",),
 }
 
 __all__ = [
@@ -72,6 +78,8 @@ __all__ = [
     "Download",
     "Downloaded",
     "Ended",
+    "Endpoint",
+    "EndpointFailed",
     "EnvironmentProblem",
     "ExitCode",
     "Job",
@@ -91,6 +99,7 @@ __all__ = [
     "SmdpError",
     "Span",
     "StatusChanged",
+    "Undeployed",
     "WaitTimedOut",
     "Waiting",
     "__version__",
@@ -98,6 +107,7 @@ __all__ = [
     "build_estimator",
     "build_inputs",
     "build_model_trainer",
+    "deploy",
     "launch",
     "load",
     "plan",

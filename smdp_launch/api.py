@@ -9,13 +9,13 @@ plan is a local run.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from datetime import datetime, timezone
 from os import PathLike
 from pathlib import Path
 
 from smdp_launch.checking.inputs import LocalRequest
-from smdp_launch.checking.job import CheckedJob
+from smdp_launch.checking.job import CheckedJob, check_job
 from smdp_launch.diagnostics import Diagnostics, closest
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.jobfile.model.spec import JobSpec
@@ -35,6 +35,10 @@ from smdp_launch.planning.prepare import local_run, make_plan
 from smdp_launch.planning.saved import is_saved_plan, require_unchanged
 from smdp_launch.planning.saved import load as load_saved
 from smdp_launch.rules.request.placeholders import to_fill_in
+from smdp_launch.serving.endpoint import Endpoint, deploy_and_wait
+from smdp_launch.serving.local import keep_running, let_end
+from smdp_launch.serving.plan import serving_plan
+from smdp_launch.serving.trained import model_of
 from smdp_launch.systems import linux_refusal, usable_processors
 
 
@@ -185,6 +189,42 @@ def attach(name: str | None = None, *, region: str | None = None) -> Job:
     where = launched.where if region is None and launched is not None else region
     state = launched.state if launched is not None else None
     return Job(job, where or UNKNOWN_REGION, None, connection(where, state))
+
+
+def deploy(
+    job: Job | str | None = None, *, job_file: str | PathLike[str] | None = None, settings: Sequence[str] = ()
+) -> Endpoint:
+    """Serve the model of a job as the section ``serve`` of its job file says. Return when the endpoint answers.
+
+    A batch transform has ended then. An endpoint on AWS costs money until `Endpoint.undeploy`.
+
+    Args:
+        job: a job that has ended, or its name; by default the last one launched from the current folder.
+        job_file: the file with the section; by default the one that the job was launched from.
+        settings: as for ``--set``, such as ``serve.lifetime=3600``.
+
+    Raises:
+        JobFileRefused: the job file has errors.
+        Refused: the job still runs or wrote no model, the file has no section ``serve`` or has placeholders, or another
+            deployment has the name.
+        EndpointFailed: the container did not start, or the transform failed; nothing is left of the deployment.
+        ServiceProblem: the service refused; nothing is left of the deployment.
+    """
+    trained = job if isinstance(job, Job) else attach(job)
+    launched = find_launch(trained.name)
+    is_local, state = trained.where == LOCAL, launched.state if launched is not None else None
+    path = Path(job_file) if job_file is not None else Path(launched.job_file if launched is not None else "job.yaml")
+    checked = check_job(path, LocalRequest() if is_local else None, settings=settings)
+    checked.require()
+    if not is_local:
+        checked.require_launchable()
+    with ExitStack() as after, trained.connected() as clients:
+        made = serving_plan(checked, trained.name, trained.where, model_of(clients, trained.name))
+        keeps = is_local and state is not None and keep_running(state)
+        if keeps:
+            after.callback(let_end, str(state))  # if the deployment leaves no endpoint
+        deploy_and_wait(clients, made, state, keeps_cloud=keeps)
+    return Endpoint(made.name, trained.where, made.serve.kind, trained.connect)
 
 
 def _unknown_name(name: str) -> str:

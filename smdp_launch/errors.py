@@ -5,6 +5,7 @@
      +-- EnvironmentProblem  4   the local machine, or the credentials
      +-- ServiceProblem      5   AWS (or the local cloud) answered with an error, or not at all
      +-- Refused             6   the request is not safe to execute: placeholders, no confirmation, an outdated plan
+     +-- EndpointFailed     10   an endpoint did not start, or a batch transform failed
      +-- NoResults    6, 10-13   a job that has ended has no results; the code is that of its end
      +-- WaitTimedOut       14   the time limit passed while the job still runs
      +-- Interrupted       130   the user interrupted a retry
@@ -73,6 +74,18 @@ class NoResults(SmdpError):
     def __init__(self, message: str, exit_code: ExitCode) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+class EndpointFailed(SmdpError):
+    """Args:
+    log: the last lines of the container's log.
+    """
+
+    exit_code = ExitCode.JOB_FAILED
+
+    def __init__(self, message: str, log: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.log = list(log)
 
 
 class WaitTimedOut(SmdpError):

@@ -97,3 +97,13 @@ def pattern_in_words(shape_name: str) -> str | None:
 def known_instance_types() -> frozenset[str]:
     """Every type that the service's model allows for training, with GPUs or without."""
     return frozenset(shape("TrainingInstanceType").enum)
+
+
+def endpoint_types() -> frozenset[str]:
+    """Every type that the service's model allows for an endpoint."""
+    return frozenset(shape("ProductionVariantInstanceType").enum)
+
+
+def transform_types() -> frozenset[str]:
+    """Every type that the service's model allows for a batch transform."""
+    return frozenset(shape("TransformInstanceType").enum)

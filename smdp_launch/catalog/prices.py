@@ -7,6 +7,10 @@ JSON or YAML; ``currency`` is optional. A price is for one instance of a trainin
 ``storage`` has prices of FSx for Lustre for one GiB (AWS writes GB-month) and one month:
 
     "storage": {"us-east-1": {"PERSISTENT_2 SSD 250": 0.25}}
+
+The optional key ``hosting`` has prices of one instance of an endpoint or a batch transform for one hour:
+
+    "hosting": {"us-east-1": {"ml.m5.large": 0.1}}
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from smdp_launch.catalog.limits import known_instance_types
+from smdp_launch.catalog.limits import endpoint_types, known_instance_types, transform_types
 from smdp_launch.catalog.regions import closest_region, region_known
 from smdp_launch.catalog.storage import lustre_types
 from smdp_launch.diagnostics import closest
@@ -27,7 +31,7 @@ from smdp_launch.errors import EnvironmentProblem
 _MAX_BYTES = 1 << 20
 #: USD an hour. No instance costs more, so a higher number is an error.
 _HIGHEST_PRICE = 100_000
-_KEYS = ("date", "source", "currency", "prices", "storage")
+_KEYS = ("date", "source", "currency", "prices", "storage", "hosting")
 
 
 class PriceTableProblem(EnvironmentProblem):
@@ -43,12 +47,18 @@ class PriceTable(NamedTuple):
 
     Args:
         storage: USD for a GiB of FSx for Lustre and a month, by region and kind of file system.
+        hosting: USD for an hour of one instance of an endpoint, by region and type.
     """
 
     date: datetime.date
     source: str
     prices: Mapping[str, Mapping[str, float]]
     storage: Mapping[str, Mapping[str, float]] = MappingProxyType({})
+    hosting: Mapping[str, Mapping[str, float]] = MappingProxyType({})
+
+    def hosting_hourly(self, region: str, instance_type: str) -> float | None:
+        """USD for an hour of one instance of an endpoint; None if the table has no such price."""
+        return self.hosting.get(region, {}).get(instance_type)
 
     def hourly(self, region: str, instance_type: str) -> float | None:
         """USD for an hour of one instance; None if the table has no such price."""
@@ -70,7 +80,8 @@ def read_prices(path: Path) -> PriceTable:
     problems = list(_problems(loaded))
     if problems:
         raise PriceTableProblem(path, problems)
-    return PriceTable(_day(loaded["date"]), loaded["source"], loaded["prices"], loaded.get("storage", {}))
+    more = (loaded.get("storage", {}), loaded.get("hosting", {}))
+    return PriceTable(_day(loaded["date"]), loaded["source"], loaded["prices"], *more)
 
 
 def _load(path: Path) -> Any:
@@ -128,8 +139,18 @@ def _problems(loaded: Any) -> Iterator[str]:
         yield "`prices` must be a mapping of region to instance type to USD an hour"
         return
     for region, types in prices.items():
-        yield from _region_problems(region, types)
+        yield from _region_problems(region, types, known_instance_types(), "training")
     yield from _all_storage_problems(loaded.get("storage", {}))
+    yield from _hosting_problems(loaded.get("hosting", {}))
+
+
+def _hosting_problems(hosting: Any) -> Iterator[str]:
+    if not isinstance(hosting, dict):
+        yield "`hosting` must be a mapping of region to instance type to USD an hour"
+        return
+    known = endpoint_types() | transform_types()
+    for region, types in hosting.items():
+        yield from (f"hosting: {one}" for one in _region_problems(region, types, known, "hosting"))
 
 
 def _all_storage_problems(storage: Any) -> Iterator[str]:
@@ -162,7 +183,7 @@ def _unknown_region(region: Any) -> str:
     return f"{region!r} is not a region" + (f", did you mean {match}?" if match else "")
 
 
-def _region_problems(region: Any, types: Any) -> Iterator[str]:
+def _region_problems(region: Any, types: Any, known: frozenset[str], purpose: str) -> Iterator[str]:
     if not (isinstance(region, str) and region_known(region)):
         yield _unknown_region(region)
         return
@@ -170,9 +191,9 @@ def _region_problems(region: Any, types: Any) -> Iterator[str]:
         yield f"{region} must be a mapping of instance type to USD an hour"
         return
     for name, price in types.items():
-        if not (isinstance(name, str) and name in known_instance_types()):
-            match = closest(str(name), sorted(known_instance_types()), cutoff=0.8)
-            yield f"{region}: {name!r} is not an instance type for training" + (
+        if not (isinstance(name, str) and name in known):
+            match = closest(str(name), sorted(known), cutoff=0.8)
+            yield f"{region}: {name!r} is not an instance type for {purpose}" + (
                 f", did you mean {match}?" if match else ""
             )
         elif not _is_price(price):

@@ -93,6 +93,7 @@ def read_facts(
         prices=prices,
         price_problems=price_problems,
         scripts=scripts,
+        serve_scripts=_serve_scripts(loaded, spec, source),
         entry_kind=kind,
         requirements=requirements,
         deepspeed=_deepspeed(loaded, spec, source),
@@ -128,6 +129,15 @@ def _scripts(
     known = loaded.has("engine") and loaded.has("image")
     known &= all(loaded.has("framework", one) for one in ("name", "version", "python"))
     return read_with_imports(source, entry.name, python(spec) if known else None), "python", requirements
+
+
+def _serve_scripts(loaded: Loaded, spec: JobSpec, source: SourceTree | None) -> dict[str, Script]:
+    """The serving script with its modules."""
+    if source is None or not source.exists or source.too_large or not loaded.has("serve", "entry"):
+        return {}
+    if spec.serve is None or spec.serve.entry is None:
+        return {}
+    return read_with_imports(source, normal_name(spec.serve.entry))
 
 
 def _prices(loaded: Loaded, spec: JobSpec) -> tuple[PriceTable | None, tuple[str, ...]]:

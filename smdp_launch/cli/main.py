@@ -39,7 +39,8 @@ class Entry(NamedTuple):
     page: str
 
 
-_START, _RUN, _WATCH, _AFTER, _TOOLS = "Start", "Run", "Watch", "Finish", "Tools"
+_START, _RUN, _WATCH, _AFTER, _SERVE, _TOOLS = "Start", "Run", "Watch", "Finish", "Serve", "Tools"
+_SERVING = "docs/how-to/serving/endpoints.md"
 
 COMMANDS = {
     "init": Entry(_START, "Write a job file for a training script.", "docs/how-to/source.md"),
@@ -71,6 +72,10 @@ COMMANDS = {
     "list": Entry(_WATCH, "List the jobs launched from this folder.", "docs/how-to/jobs.md"),
     "download": Entry(_AFTER, "Download the model and the output of a job.", "docs/how-to/jobs.md"),
     "stop": Entry(_AFTER, "Stop a job.", "docs/how-to/jobs.md"),
+    "deploy": Entry(_SERVE, "Serve the model of a job as an endpoint.", _SERVING),
+    "invoke": Entry(_SERVE, "Send a request to an endpoint and print the answer.", _SERVING),
+    "endpoints": Entry(_SERVE, "List endpoints, their cost and the time left.", _SERVING),
+    "undeploy": Entry(_SERVE, "Delete an endpoint.", _SERVING),
     "local": Entry(_TOOLS, "Start, stop and inspect the local cloud.", "docs/how-to/local-cloud.md"),
     "doctor": Entry(_TOOLS, "Check whether this machine can run jobs.", "docs/how-to/doctor.md"),
     "image": Entry(_TOOLS, "Build, push and inspect training images.", "docs/how-to/images.md"),

@@ -13,7 +13,7 @@ from smdp_launch.templates import template
 
 #: By template: its scripts, the entry first.
 SCRIPTS = {
-    "mnist": ("mnist_ddp.py",),
+    "mnist": ("mnist_ddp.py", "mnist_inference.py"),
     "mnist_tf2": ("mnist_tf2.py",),
     "mnist_keras": ("mnist_keras.py", "mnist_tf2.py"),
 }

@@ -12,6 +12,22 @@ def training_job_arn(name: str, region: str) -> str:
     return f"arn:aws:sagemaker:{region}:{ACCOUNT}:training-job/{name}"
 
 
+def model_arn(name: str, region: str) -> str:
+    return f"arn:aws:sagemaker:{region}:{ACCOUNT}:model/{name}"
+
+
+def endpoint_config_arn(name: str, region: str) -> str:
+    return f"arn:aws:sagemaker:{region}:{ACCOUNT}:endpoint-config/{name}"
+
+
+def endpoint_arn(name: str, region: str) -> str:
+    return f"arn:aws:sagemaker:{region}:{ACCOUNT}:endpoint/{name}"
+
+
+def transform_job_arn(name: str, region: str) -> str:
+    return f"arn:aws:sagemaker:{region}:{ACCOUNT}:transform-job/{name}"
+
+
 def role_arn(name: str) -> str:
     return f"arn:aws:iam::{ACCOUNT}:role/{name}"
 

@@ -21,16 +21,23 @@ class ServiceError(Exception):
     Args:
         status: of HTTP.
         details: fields that S3 adds to some of its errors, such as the name of a bucket.
+        fields: of the error's shape in the service's model, which errors in JSON have beside code and message.
     """
 
     def __init__(
-        self, code: str, message: str, status: int = HTTPStatus.BAD_REQUEST, details: Mapping[str, str] | None = None
+        self,
+        code: str,
+        message: str,
+        status: int = HTTPStatus.BAD_REQUEST,
+        details: Mapping[str, str] | None = None,
+        fields: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(f"{code}: {message}")
         self.code = code
         self.message = message
         self.status = int(status)
         self.details = dict(details or {})
+        self.fields = dict(fields or {})
 
 
 def validation(message: str) -> ServiceError:
@@ -43,7 +50,7 @@ def disk_full(folder: Path) -> ServiceError:
 
 
 def as_json(error: ServiceError) -> bytes:
-    return json.dumps({"__type": error.code, "message": error.message}).encode()
+    return json.dumps({"__type": error.code, "message": error.message, **error.fields}).encode()
 
 
 def as_xml(error: ServiceError, resource: str, request: str) -> bytes:

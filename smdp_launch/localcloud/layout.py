@@ -8,6 +8,11 @@ spawn.lock      held while a server is being started
 shutdown.lock   held while a server is being ended, and by each job during its creation
 s3/BUCKET/...   objects, see `objects`
 jobs/NAME/      one folder for each job, see `JobFolder`
+endpoints/NAME/ one folder for each endpoint, see `EndpointFolder`
+endpoint-logs/REGION/NAME/VARIANT/   the log streams of an endpoint, which stay when the endpoint is deleted
+transforms/NAME/ one folder for each transform job, see `TransformFolder`
+transform-logs/REGION/NAME/          the log streams of a transform job
+resources/      models and endpoint configurations, see `services.serving.resources`
 account.yaml    the account, see `account`; the user writes it
 announced.json  exists while the server must stay without clients and jobs
 refusal.json    the calls that are refused now, see `injected_refusals`; refused.json counts them
@@ -92,6 +97,26 @@ class StateFolder:
         return self.root / "jobs"
 
     @property
+    def endpoints(self) -> Path:
+        return self.root / "endpoints"
+
+    @property
+    def endpoint_logs(self) -> Path:
+        return self.root / "endpoint-logs"
+
+    @property
+    def transforms(self) -> Path:
+        return self.root / "transforms"
+
+    @property
+    def transform_logs(self) -> Path:
+        return self.root / "transform-logs"
+
+    @property
+    def resources(self) -> Path:
+        return self.root / "resources"
+
+    @property
     def refusal(self) -> Path:
         return self.root / "refusal.json"
 
@@ -113,9 +138,14 @@ class StateFolder:
         write_json(self.announced, {"boot": _boot()})
 
     def job_folders(self) -> Iterator[JobFolder]:
-        for path in sorted(self.jobs.iterdir()):
-            if path.is_dir() and not path.name.startswith("."):
-                yield JobFolder(path)
+        return (JobFolder(path) for path in _folders(self.jobs))
+
+    def endpoint_folders(self) -> Iterator[EndpointFolder]:
+        """None in a folder that an older version has created."""
+        return (EndpointFolder(path) for path in _folders(self.endpoints))
+
+    def transform_folders(self) -> Iterator[TransformFolder]:
+        return (TransformFolder(path) for path in _folders(self.transforms))
 
     def check_version(self) -> None:
         """Raises NewerVersion."""
@@ -132,8 +162,17 @@ class StateFolder:
         if not ignore.exists():
             self.root.chmod(0o700)
             write_bytes(ignore, b"*\n")
-        for folder in (self.objects, self.jobs, self.spool):
+        serving = (self.endpoints, self.endpoint_logs, self.transforms, self.transform_logs, self.resources)
+        for folder in (self.objects, self.jobs, self.spool, *serving):
             make_folder(folder)
+
+
+def _folders(root: Path) -> list[Path]:
+    """The folders below `root`, without those that are being created or removed."""
+    try:
+        return sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    except FileNotFoundError:
+        return []
 
 
 def _boot() -> str:
@@ -230,3 +269,100 @@ class JobFolder:
     def results(self) -> Path:
         """Exists where results could not be uploaded, see `results`."""
         return self.root / "results"
+
+
+@dataclass(frozen=True)
+class EndpointFolder:
+    """The files of one endpoint. The server writes `deployment`, `stop`, `tags` and, once the supervisor has died,
+    `state`; the supervisor writes the rest."""
+
+    root: Path
+
+    @property
+    def name(self) -> str:
+        return self.root.name
+
+    @property
+    def state_folder(self) -> StateFolder:
+        return StateFolder(self.root.parent.parent)
+
+    @property
+    def region_file(self) -> Path:
+        return self.root / "place.json"
+
+    @property
+    def region(self) -> str:
+        record = read_json(self.region_file)
+        return str(record["region"]) if record else REGION
+
+    @property
+    def deployment(self) -> Path:
+        """What the endpoint must run, with copies of its configuration and models. UpdateEndpoint writes a new one,
+        with a higher `generation`."""
+        return self.root / "deployment.json"
+
+    @property
+    def state(self) -> Path:
+        return self.root / "state.json"
+
+    @property
+    def stop(self) -> Path:
+        """Exists once the endpoint must end. Its `grace`, if present, is the seconds from SIGTERM to SIGKILL."""
+        return self.root / "stop.json"
+
+    @property
+    def tags(self) -> Path:
+        return self.root / "tags.json"
+
+    @property
+    def lock(self) -> Path:
+        """Locked from before the endpoint is visible until its supervisor has exited."""
+        return self.root / "supervisor.lock"
+
+    @property
+    def pid(self) -> Path:
+        return self.root / "supervisor.pid"
+
+    @property
+    def supervisor_log(self) -> Path:
+        return self.root / "supervisor.log"
+
+    @property
+    def hosts(self) -> Path:
+        """Trees of the serving hosts; removed when the endpoint has ended."""
+        return self.root / "hosts"
+
+    @property
+    def models(self) -> Path:
+        """The unpacked models, which the hosts' trees share; removed when the endpoint has ended."""
+        return self.root / "models"
+
+    @property
+    def requests(self) -> Path:
+        """Asynchronous requests that wait for their answers; exists once there was one."""
+        return self.root / "requests"
+
+    @property
+    def logs(self) -> Path:
+        return self.state_folder.endpoint_logs / self.region / self.name
+
+    def principal(self, variant: str) -> str:
+        """The name under which the variant's role makes calls; no training job can have it."""
+        return f"endpoint/{self.name}/{variant}"
+
+
+@dataclass(frozen=True)
+class TransformFolder(EndpointFolder):
+    """The files of one transform job, whose hosts serve its model as those of an endpoint do."""
+
+    @property
+    def request(self) -> Path:
+        return self.root / "request.json"
+
+    @property
+    def logs(self) -> Path:
+        """The folder of the log streams of all jobs: a stream's name begins with that of its job."""
+        return self.state_folder.transform_logs / self.region
+
+    def principal(self, _variant: str) -> str:
+        return f"transform/{self.name}"

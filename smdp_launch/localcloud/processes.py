@@ -56,6 +56,22 @@ def descendants(parent: int) -> list[int]:
     return found
 
 
+def memory_below(parent: int) -> int:
+    """Bytes of memory of all processes below `parent`; a page that several of them share counts once in all."""
+    parents: dict[int, int] = {}
+    for process in _processes():
+        with suppress(OSError):
+            parents[int(process.name)] = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    found, waiting = 0, [pid for pid, above in parents.items() if above == parent]
+    while waiting:
+        pid = waiting.pop()
+        waiting += [one for one, above in parents.items() if above == pid]
+        with suppress(OSError):
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+            found += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    return found
+
+
 def variable(pid: int, name: str) -> str | None:
     """The environment variable `name` with which the process was started."""
     try:

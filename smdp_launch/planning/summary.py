@@ -7,11 +7,15 @@ from collections.abc import Iterator
 
 from smdp_launch.catalog.engines import WITH_POLICY
 from smdp_launch.catalog.instances import instance
+from smdp_launch.catalog.prices import PriceTable
 from smdp_launch.diagnostics import Severity
 from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel, S3Channel
+from smdp_launch.jobfile.model.serve import Serve
+from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.planning.consequences import ImageFacts
 from smdp_launch.planning.plan import Plan
 from smdp_launch.request.build import tensorboard_location
+from smdp_launch.request.cost import serving_hourly
 from smdp_launch.request.names import source_location
 from smdp_launch.rules.request.placeholders import to_fill_in
 from smdp_launch.sizing.file_system import declared_mb_s
@@ -48,6 +52,8 @@ def summary(plan: Plan) -> list[Row]:
     rows += rank_rows(plan)
     rows += _batch_rows(plan)
     rows += [("cost", cost(plan)), ("ends", _ends(plan))]
+    if spec.serve is not None:
+        rows.append(("serving", _serving(spec, spec.serve, plan.prices)))
     rows += titled("creates", list(plan.side_effects))
     rows += titled("rehearsed", [one.summary for one in plan.rehearsals])
     rows += titled("notes", [one.message for one in plan.diagnostics if one.severity is Severity.NOTE])
@@ -102,6 +108,18 @@ def cost(plan: Plan) -> str:
     if bill.ceiling_usd is not None:
         hours += f"; the budget is {bill.ceiling_usd:,.2f} USD"
     return hours
+
+
+def _serving(spec: JobSpec, serve: Serve, prices: PriceTable | None) -> str:
+    """What `deploy` would make of the model, and its cost: before the training is paid for."""
+    hosts = "" if serve.kind == "serverless" else f", {serve.instance_count} x {serve.instance_type}"
+    text = f"{serve.kind}{hosts}"
+    hourly = serving_hourly(spec, prices)
+    if hourly is not None:
+        text += f": {hourly:,.2f} USD an hour, {hourly * 24:,.2f} USD a day"
+    if serve.lifetime is not None:
+        text += f", for {duration(serve.lifetime)}"
+    return f"{text}, after `smdp-launch deploy`"
 
 
 def _ends(plan: Plan) -> str:

@@ -36,3 +36,12 @@ def most_usd(spec: JobSpec, prices: PriceTable) -> float | None:
     """The most USD that the job can cost; None if the table lacks a price."""
     price = highest_price(spec, prices)
     return None if price is None else price * billed_hours(spec)
+
+
+def serving_hourly(spec: JobSpec, prices: PriceTable | None) -> float | None:
+    """USD an hour of all hosts that serve the model; None without a price, and for a serverless endpoint."""
+    serve = spec.serve
+    if prices is None or serve is None or serve.instance_type is None or serve.kind == "serverless":
+        return None
+    price = prices.hosting_hourly(spec.region, serve.instance_type)
+    return None if price is None else price * serve.instance_count

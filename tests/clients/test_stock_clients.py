@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 
 from smdp_launch.localcloud.client.connect import private
 from tests.support.aws_cli import AWS, Aws, ended, prepare, request_file
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.clients
 
@@ -67,6 +69,37 @@ def test_filter_log_events_filters_lines_of_job(aws: Aws, tmp_path: Path) -> Non
     assert sorted(messages) == ["[algo-1:0] line of 0", "[algo-1:1] line of 1"]
     filtered = aws.json(*chosen, "--filter-pattern", '"line of 1"')["events"]
     assert [one["message"] for one in filtered] == ["[algo-1:1] line of 1"]
+
+
+def test_model_is_served_from_creation_to_deletion(aws: Aws, tmp_path: Path) -> None:
+    script = "def model_fn(d): return 2\ndef predict_fn(data, model): return [model * one for one in data]\n"
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "inference.py").write_text(script)
+    subprocess.run(["tar", "-czf", tmp_path / "model.tar.gz", "-C", tmp_path, "code"], check=True)
+    aws.run("s3", "mb", "s3://bucket")
+    aws.run("s3", "cp", str(tmp_path / "model.tar.gz"), "s3://bucket/model.tar.gz")
+    container = "Image=image,ModelDataUrl=s3://bucket/model.tar.gz"
+    role = ("--execution-role-arn", "arn:aws:iam::000000000000:role/serving")
+    aws.run("sagemaker", "create-model", "--model-name", "double", "--primary-container", container, *role)
+    variant = "VariantName=AllTraffic,ModelName=double,InstanceType=ml.m5.large,InitialInstanceCount=1"
+    config = ("--endpoint-config-name", "double")
+    aws.run("sagemaker", "create-endpoint-config", *config, "--production-variants", variant)
+    name = ("--endpoint-name", "double")
+    aws.run("sagemaker", "create-endpoint", *name, *config)
+
+    def status() -> str:
+        return str(aws.json("sagemaker", "describe-endpoint", *name)["EndpointStatus"])
+
+    wait_for(lambda: status() != "Creating", "the endpoint")
+    assert status() == "InService"
+    (tmp_path / "body.json").write_text("[1, 2]")
+    body = ("--body", f"fileb://{tmp_path}/body.json", "--content-type", "application/json")
+    answer = aws.json("sagemaker-runtime", "invoke-endpoint", *name, *body, str(tmp_path / "answer.json"))
+    assert answer["InvokedProductionVariant"] == "AllTraffic"
+    assert json.loads((tmp_path / "answer.json").read_text()) == [2, 4]
+    aws.run("sagemaker", "delete-endpoint", *name)
+    failed = aws.run("sagemaker-runtime", "invoke-endpoint", *name, *body, str(tmp_path / "no.json"), check=False)
+    assert "(ValidationError)" in failed.stderr
 
 
 def test_account_calls_are_answered(aws: Aws, tmp_path: Path) -> None:

@@ -37,6 +37,8 @@ from tests.support.waiting import wait_for
 HERE = ["--local", "--hosts", "2", "--workers-per-host", "1"]
 TRAINS = "import os\nopen(os.environ['SM_MODEL_DIR'] + '/model', 'w').close()\n"
 WAITS = "import time\nprint('waiting', flush=True)\ntime.sleep(300)\n"
+SERVE = "serve: {entry: inference.py, instance_type: ml.m5.large, lifetime: 3600}\n"
+SERVES = "def model_fn(folder):\n    return len\n\n\ndef predict_fn(data, model):\n    return [model(data)]\n"
 _SETTLES = 60.0  # seconds for processes that exit by themselves
 _LATEST = 1.2  # seconds; a subcommand is interrupted at a random time up to then
 
@@ -136,6 +138,25 @@ def ended_job(place: Place) -> Iterator[list[str]]:
 
 
 @contextmanager
+def trained_model(place: Place) -> Iterator[list[str]]:
+    """An ended job with a model that can be served."""
+    place.write(TRAINS, JOB + SERVE)
+    (place.folder / "src" / "inference.py").write_text(SERVES)
+    place.run("launch", *HERE)
+    yield []
+
+
+@contextmanager
+def served_model(place: Place) -> Iterator[list[str]]:
+    """An endpoint, which is deleted afterwards, and a request for it."""
+    with trained_model(place):
+        (place.folder / "request.json").write_text("[1]")
+        place.run("deploy", "--local")
+        yield []
+        place.run("local", "down", "--grace", "0")
+
+
+@contextmanager
 def running_job(place: Place) -> Iterator[list[str]]:
     place.write(WAITS)
     place.run("launch", *HERE, "--detach")
@@ -232,6 +253,10 @@ VERBS = {
     "stop": Verb([], ["no-such-job", "--region", "us-east-1"], ExitCode.ENVIRONMENT, running_job),
     "resume": Verb([], ["no-such-job", "--region", "us-east-1"], ExitCode.ENVIRONMENT, cut_off_job),
     "download": Verb([], ["no-such-job", "--region", "us-east-1"], ExitCode.ENVIRONMENT, ended_job),
+    "deploy": Verb(["--local"], ["--ttl", "soon"], ExitCode.USAGE, trained_model, after=("undeploy",)),
+    "invoke": Verb(["request.json"], ["nowhere.json"], ExitCode.ENVIRONMENT, served_model),
+    "endpoints": Verb([], ["--limit", "0"], ExitCode.USAGE, served_model),
+    "undeploy": Verb([], ["no-such-endpoint"], ExitCode.REFUSED, served_model),
     "local up": Verb([], ["--usr"], ExitCode.USAGE, after=("local", "down")),
     "local down": Verb([], ["--grace", "-1"], ExitCode.USAGE, running_job),
     "local status": Verb([], ["--usr"], ExitCode.USAGE, ended_job),

@@ -66,6 +66,18 @@ def test_every_module_can_be_imported_without_a_warning(on_python: Host) -> None
 
 
 @pytest.mark.containers
+def test_model_is_served(on_python: Host) -> None:
+    from entrypoint_support.serving import Server
+
+    server = Server(on_python)
+    server.script("def model_fn(d): return 2\ndef predict_fn(data, model): return [model * one for one in data]\n")
+    server.serve(workers=2)
+    assert server.invoke("1,2", "text/csv").json == [2, 4]
+    on_python.signal()
+    assert on_python.wait() == 0
+
+
+@pytest.mark.containers
 def test_stop_signal_is_forwarded(on_python: Host) -> None:
     on_python.job(
         """

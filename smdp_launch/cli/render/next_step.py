@@ -59,7 +59,12 @@ def next_after_end(job: str, region: str | None, ended: Outcome) -> str:
     from smdp_launch.jobs.records.history import LOCAL, find_launch
 
     if ended.model is not None:
-        return command_for_job("download", job, region)
+        launched = find_launch(job)
+        download = command_for_job("download", job, region)
+        if launched is None or not launched.serves:
+            return download
+        local = " --local" if launched.where == LOCAL else ""
+        return f"{command_for_job('deploy', job, region)}{local}, or {download}"
     if ended.status == "Stopped" and ended.checkpoints is not None:
         return command_for_job("resume", job, region)
     launch = find_launch(job)

@@ -31,6 +31,19 @@ def launched_jobs(_: click.Context, __: click.Parameter, incomplete: str) -> lis
     return [CompletionItem(one.job, help=one.where) for one in reversed(known) if one.job.startswith(incomplete)]
 
 
+def deployed_endpoints(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The endpoints deployed from this folder, newest first."""
+    from smdp_launch.errors import EnvironmentProblem
+    from smdp_launch.jobs.records.endpoints import served
+
+    try:
+        known = served()
+    except EnvironmentProblem:
+        return []
+    matching_ = [one for one in reversed(known) if one.endpoint.startswith(incomplete)]
+    return [CompletionItem(one.endpoint, help=one.where) for one in matching_]
+
+
 def codes(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     from smdp_launch.rules.base import pages
 

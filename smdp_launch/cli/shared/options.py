@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from smdp_launch.cli.shared.completers import account_codes, job_files, launched_jobs
+from smdp_launch.cli.shared.completers import account_codes, deployed_endpoints, job_files, launched_jobs
 
 _AGO = re.compile(r"(?P<amount>\d{1,6})(?P<unit>s|m|h|d)")
 _SHARE = re.compile(r"([1-9][0-9]?|100)%")
@@ -28,6 +28,16 @@ def _time(_: click.Context, __: click.Parameter, value: str | None) -> datetime 
         return datetime.fromisoformat(value).astimezone()
     except (ValueError, OverflowError, OSError):
         raise click.BadParameter(f"{value!r} is no time: write one such as 10m or 2026-11-21T14:30") from None
+
+
+def _seconds(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+    """Parse ``2h`` to seconds."""
+    if value is None:
+        return None
+    amount = _AGO.fullmatch(value)
+    if amount is None:
+        raise click.BadParameter(f"{value!r} is no duration: write one such as 30m, 2h or 1d")
+    return int(amount["amount"]) * _SECONDS[amount["unit"]]
 
 
 def since(help_: str) -> Callable[[Any], Any]:
@@ -135,3 +145,16 @@ report = click.option(
 job_name = click.argument("name", metavar="[NAME]", required=False, shell_complete=launched_jobs)
 
 region = click.option("--region", metavar="REGION", help="The region of a job that was not launched from this folder.")
+
+endpoint_name = click.argument("name", metavar="[NAME]", required=False, shell_complete=deployed_endpoints)
+
+endpoint_region = click.option(
+    "--region", metavar="REGION", help="The region of an endpoint that was not deployed from this folder."
+)
+
+ttl = click.option(
+    "--ttl",
+    metavar="TIME",
+    callback=_seconds,
+    help="Delete the endpoint after this time, such as 30m, 2h or 1d; overrides serve.lifetime.",
+)

@@ -55,6 +55,8 @@ def _fields() -> dict[str, str]:
     """The paths of fields by name, for names that only one section has."""
     paths: dict[str, str | None] = {}
     for name, path in _walk(JobSpec, ""):
+        if name in paths and path.startswith("serve."):
+            continue  # such as instance_type: the job's own key is meant
         paths[name] = None if name in paths else path
     return {name: path for name, path in paths.items() if path is not None}
 

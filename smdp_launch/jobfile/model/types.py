@@ -163,6 +163,11 @@ TrackingUri = Annotated[
     StringConstraints(pattern=r"^([a-z0-9+]+:[^\s]+|/[^\s]*|databricks)$", max_length=512),
     Expected("an address such as https://mlflow.example.com, or the ARN of a tracking server in SageMaker"),
 ]
+ContentType = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9.+-]+/[A-Za-z0-9.+-]+(; ?[^\n]+)?$", max_length=256),
+    Expected("a MIME type such as application/json"),
+]
 Code = Annotated[str, StringConstraints(pattern=r"^SMDP[0-9]{3}$"), Expected("the code of a warning such as SMDP313")]
 
 Seconds = Annotated[int, Field(ge=1, le=28 * DAY)]

@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from itertools import islice
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from smdp_launch.disk import why
 from smdp_launch.errors import EnvironmentProblem, Refused
@@ -53,6 +53,7 @@ class Launch:
     state: the state folder of a local job's local cloud. It is relative to the folder of the history if it lies below
         that, so that both can be moved together.
     resumes: the job whose checkpoints it continues from.
+    serves: its job file says how to serve its model; None in the lines of older versions, and if it does not.
     """
 
     job: str
@@ -65,6 +66,7 @@ class Launch:
     most_usd: float | None = None
     state: str | None = None
     resumes: str | None = None
+    serves: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -164,29 +166,36 @@ def record_plan(plan: Plan, now: datetime, state: Path | None = None) -> None:
         where, price, most_usd = LOCAL, None, None
     else:
         where, price, most_usd = plan.spec.region, plan.billing.price, plan.billing.usd
-    more = {"hosts": plan.hosts, "price": price, "most_usd": most_usd, "state": _relative(state)}
+    more: dict[str, Any] = {"hosts": plan.hosts, "price": price, "most_usd": most_usd, "state": relative_state(state)}
+    if plan.spec.serve is not None:
+        more["serves"] = True
     record_launch(plan.job, where, plan.job_file, plan.hash, now, **more)
 
 
 def record_launch(job: str, where: str, job_file: str, plan_hash: str, now: datetime, **more: Any) -> None:
     """``more``: the other fields of `Launch`."""
-    _write(Launch(job, where, job_file, plan_hash, _stamp(now), **more))
+    write_entry(Launch(job, where, job_file, plan_hash, stamp(now), **more))
 
 
 def record_resumption(job: str, resumes: str, where: str, plan_hash: str, now: datetime, hosts: int) -> None:
     """Record the launch of ``job``, which continues from the checkpoints of ``resumes``, with that job's file and
     price."""
     old = find_launch(resumes) or Launch(resumes, where, "job.yaml", "", "")
-    _write(replace(old, job=job, where=where, plan_hash=plan_hash, time=_stamp(now), hosts=hosts, resumes=resumes))
+    write_entry(replace(old, job=job, where=where, plan_hash=plan_hash, time=stamp(now), hosts=hosts, resumes=resumes))
 
 
-def _write(entry: Launch) -> None:
+def write_entry(entry: Any, what: str = "the launch") -> None:
+    """Append a dataclass as a line. Its required fields distinguish it from the other kinds of lines.
+
+    Raises:
+        EnvironmentProblem: it cannot be written; ``what`` is what is not recorded.
+    """
     path = state_folder() / _FILE
     try:
         with _opened(path) as file:
             _append(file, entry)
     except OSError as error:
-        raise EnvironmentProblem(f"the launch cannot be recorded in {path}: {why(error, path)}") from error
+        raise EnvironmentProblem(f"{what} cannot be recorded in {path}: {why(error, path)}") from error
 
 
 def record_end(job: str, outcome: Outcome, now: datetime) -> None:
@@ -203,7 +212,7 @@ def record_end(job: str, outcome: Outcome, now: datetime) -> None:
             return
         usd = _usd(launched, outcome.billable_seconds)
         code = int(outcome.exit_code)
-        _append(file, End(job, outcome.status, outcome.summary, code, _stamp(now), outcome.billable_seconds, usd))
+        _append(file, End(job, outcome.status, outcome.summary, code, stamp(now), outcome.billable_seconds, usd))
 
 
 def record_input_rate(rate: InputRate) -> None:
@@ -218,7 +227,7 @@ def record_input_rate(rate: InputRate) -> None:
 
 def input_rates() -> dict[str, InputRate]:
     """The last recorded rate of each job that was launched from the current folder."""
-    return {one.job: one for one in _read(InputRate)}
+    return {one.job: one for one in entries(InputRate)}
 
 
 def runs_of(job_file: Path) -> Iterator[Launch]:
@@ -232,7 +241,7 @@ def launches() -> list[Launch]:
     """The launches from the current folder, in order; of each job only the last one. A line that is no launch is
     skipped."""
     by_job: dict[str, Launch] = {}
-    for one in _read(Launch):
+    for one in entries(Launch):
         by_job.pop(one.job, None)
         by_job[one.job] = one
     return list(by_job.values())
@@ -240,7 +249,7 @@ def launches() -> list[Launch]:
 
 def ends() -> dict[str, End]:
     """The recorded ends of the jobs that were launched from the current folder, by job name."""
-    return {one.job: one for one in _read(End)}
+    return {one.job: one for one in entries(End)}
 
 
 def find_launch(job: str | None = None) -> Launch | None:
@@ -295,7 +304,7 @@ def _opened(path: Path) -> Iterator[int]:
         os.close(file)
 
 
-def _append(file: int, entry: Launch | End | InputRate) -> None:
+def _append(file: int, entry: Any) -> None:
     """Append a whole line, also after a line that a full disk or a power failure has cut off."""
     known: dict[str, Any] = {name: value for name, value in asdict(entry).items() if value is not None}
     is_cut_off = False
@@ -313,23 +322,25 @@ def _usd(launched: Launch, billable: int | None) -> float | None:
     return round(launched.price * launched.hosts * billable / 3600, 6)
 
 
-def _relative(state: Path | None) -> str | None:
+def relative_state(state: Path | None) -> str | None:
     if state is None:
         return None
     current = Path.cwd()
     return str(state.relative_to(current) if state.is_relative_to(current) else state.absolute())
 
 
-def _stamp(now: datetime) -> str:
+def stamp(now: datetime) -> str:
     return now.astimezone(timezone.utc).isoformat(timespec="seconds")
 
 
-_Line = TypeVar("_Line", Launch, End, InputRate)
+_Line = TypeVar("_Line")
 
 #: The types of the fields, by their annotations.
 _TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "int": (int,),
+    "bool": (bool,),
+    "bool | None": (bool, NoneType),
     "float": (float, int),
     "str | None": (str, NoneType),
     "int | None": (int, NoneType),
@@ -338,15 +349,16 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-def _read(kind: type[_Line]) -> Iterator[_Line]:
-    """The lines of this kind. A later version may add fields, which are ignored."""
+def entries(kind: type[_Line]) -> Iterator[_Line]:
+    """The lines of this kind, a dataclass. A later version may add fields, which are ignored."""
+    known = fields(cast("Any", kind))
     for line in _lines():
         try:
             given = json.loads(line)
-            one = kind(**{field.name: given[field.name] for field in fields(kind) if field.name in given})
+            one = kind(**{field.name: given[field.name] for field in known if field.name in given})
         except (ValueError, TypeError, RecursionError):
             continue
-        if all(isinstance(getattr(one, field.name), _TYPES[str(field.type)]) for field in fields(kind)):
+        if all(isinstance(getattr(one, field.name), _TYPES[str(field.type)]) for field in known):
             yield one
 
 

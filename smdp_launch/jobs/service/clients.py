@@ -23,6 +23,8 @@ _Connected = TypeVar("_Connected")
 #: Timeouts in seconds for SageMaker and CloudWatch. `call_with_retries` and the follower retry these calls themselves,
 #: since the user can interrupt them between two tries. The clients of the other services retry by themselves.
 _CONNECT_TIMEOUT, _READ_TIMEOUT = 5, 10
+#: Seconds for the answer of a model: SageMaker ends a request after 60 s.
+_MODEL_TIMEOUT = 70
 
 
 def ignore_waiting(_: Waiting) -> None:
@@ -219,7 +221,8 @@ def _clients(session: Any, poll: float, config: Any, **settings: Any) -> Clients
     once = Config(retries={"total_max_attempts": 1}, connect_timeout=_CONNECT_TIMEOUT, read_timeout=_READ_TIMEOUT)
 
     def client(name: str) -> Any:
-        return session.create_client(name, config=config, **settings)
+        chosen = config.merge(Config(read_timeout=_MODEL_TIMEOUT)) if name == "sagemaker-runtime" else config
+        return session.create_client(name, config=chosen, **settings)
 
     @cache
     def quick(name: str) -> Any:

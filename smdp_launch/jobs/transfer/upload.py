@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import IO, Any
 
 from smdp_launch.request.names import S3Location
@@ -14,26 +15,39 @@ Progress = Callable[[int, int], None]
 #: Bytes of a part; smaller files are sent in one request. Parts are larger if there would be more than 10,000.
 PART = 8 << 20
 _PARTS_AT_ONCE = 4
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def ignore_progress(_: int, __: int) -> None:
     """Show nothing: the default progress."""
 
 
-def upload(s3: Any, file: IO[bytes], size: int, where: S3Location, progress: Progress = ignore_progress) -> None:
+def upload(
+    s3: Any,
+    file: IO[bytes],
+    size: int,
+    where: S3Location,
+    progress: Progress = ignore_progress,
+    options: Mapping[str, str] = _NOTHING,
+) -> None:
     """Upload ``size`` bytes of ``file``, from its position to its end. The object appears only when it is complete.
 
     The parts of an upload that fails or is interrupted are deleted, so that they cost nothing.
+
+    Args:
+        options: further arguments of S3, such as the encryption of the object.
     """
     progress(0, size)
     if size > PART:
-        _upload_parts(s3, file, size, where, progress)
+        _upload_parts(s3, file, size, where, progress, options)
         return
-    s3.put_object(Bucket=where.bucket, Key=where.key, Body=file)
+    s3.put_object(Bucket=where.bucket, Key=where.key, Body=file, **options)
     progress(size, size)
 
 
-def _upload_parts(s3: Any, file: IO[bytes], size: int, where: S3Location, progress: Progress) -> None:
+def _upload_parts(
+    s3: Any, file: IO[bytes], size: int, where: S3Location, progress: Progress, options: Mapping[str, str]
+) -> None:
     from s3transfer.exceptions import CancelledError
     from s3transfer.manager import TransferConfig, TransferManager
 
@@ -46,7 +60,7 @@ def _upload_parts(s3: Any, file: IO[bytes], size: int, where: S3Location, progre
     subscriber = _Subscriber(size, progress)
     with TransferManager(s3, config) as manager:
         try:
-            manager.upload(file, where.bucket, where.key, subscribers=[subscriber]).result()
+            manager.upload(file, where.bucket, where.key, dict(options), [subscriber]).result()
         except CancelledError as error:
             raise subscriber.error or error from None
 

@@ -22,6 +22,7 @@ from smdp_launch.localcloud.errors import DISK_FULL
 from smdp_launch.localcloud.layout import StateFolder
 from smdp_launch.localcloud.protocol.signatures import Credentials, Holder, job_hash
 
+_DEFAULT_TYPE = "binary/octet-stream"  # of objects that are uploaded without a content type
 _RETRY_LIMIT = 60.0  # seconds of retries while no server answers
 Result = TypeVar("Result")
 
@@ -108,10 +109,18 @@ class Buckets:
 
         self._call(fetch)
 
-    def upload(self, path: Path, bucket: str, key: str) -> None:
+    def content_type(self, bucket: str, key: str) -> str:
+        """The object's content type; empty for the service's default."""
+        found = str(self._call(lambda client: client.head_object(Bucket=bucket, Key=key)).get("ContentType", ""))
+        return "" if found == _DEFAULT_TYPE else found
+
+    def upload(self, path: Path, bucket: str, key: str, content_type: str = "") -> None:
+        """Without a content type the object has the service's default."""
+        kind = {"ContentType": content_type} if content_type else {}
+
         def send(client: Any) -> None:
             with path.open("rb") as file:
-                client.put_object(Bucket=bucket, Key=key, Body=file)
+                client.put_object(Bucket=bucket, Key=key, Body=file, **kind)
 
         self._call(send)
 

@@ -22,7 +22,7 @@ from smdp_launch.localcloud.client.connect import (
     server_pid,
 )
 from smdp_launch.localcloud.files import Lock, is_locked, read_json, write_json
-from smdp_launch.localcloud.layout import JobFolder, StateFolder
+from smdp_launch.localcloud.layout import EndpointFolder, JobFolder, StateFolder
 from smdp_launch.localcloud.processes import has_open
 
 _CLEAN_UP_WAIT = 30.0  # seconds that a stopped job has for its upload and its cleaning up
@@ -37,7 +37,8 @@ class CloudStatus:
     Args:
         endpoint: None while no server runs. An announced one without an endpoint was killed.
         announced: whether the local cloud runs until it is ended.
-        running: names of the jobs that have not ended.
+        running: names of the jobs that have not ended, and `endpoint/NAME` and `transform/NAME` for each
+            endpoint and transform job that has not.
         ended: number of the jobs that have ended.
     """
 
@@ -56,7 +57,8 @@ def status(state_dir: Path) -> CloudStatus:
         return CloudStatus(StateFolder.at(state_dir).root, None, False, (), 0)
     names = [folder.name for folder in state.job_folders()]
     unended = tuple(folder.name for folder in _unended(state))
-    return CloudStatus(state.root, running(state), state.is_announced, unended, len(names) - len(unended))
+    ended = len(names) - len(unended)
+    return CloudStatus(state.root, running(state), state.is_announced, (*unended, *_endpoints(state)), ended)
 
 
 def up(state_dir: Path, *, timeout: float = 30) -> Endpoint:
@@ -91,10 +93,10 @@ def exclusive(state_dir: Path) -> Iterator[Endpoint]:
 
 
 def down(state_dir: Path, *, grace: float = 10) -> tuple[str, ...]:
-    """End the server on `state_dir` and all its jobs; the names of the jobs that still ran.
+    """End the server on `state_dir` with all its jobs and endpoints; their names, as in `CloudStatus`.
 
     Their scripts get `grace` seconds after SIGTERM. Supervisors that have not exited half a minute later are killed.
-    No job can be created meanwhile. Raises LocalCloudError where a process survives that.
+    No job or endpoint can be created meanwhile. Raises LocalCloudError where a process survives that.
     """
     state = existing(state_dir)
     if state is None:
@@ -111,9 +113,10 @@ def down(state_dir: Path, *, grace: float = 10) -> tuple[str, ...]:
 def _down(state: StateFolder, grace: float) -> tuple[str, ...]:
     state.announced.unlink(missing_ok=True)
     stopped: tuple[str, ...] = ()
-    if _unended(state):
-        with private(state.root):  # jobs upload their results, for which a killed server is started again
-            stopped = _end_jobs(state, grace)
+    if _unended(state) or _endpoints(state):
+        # Jobs upload their results, and the server removes endpoints: a killed server is started again.
+        with private(state.root):
+            stopped = (*_end_jobs(state, grace), *_end_endpoints(state, grace))
     _end_server(state)
     return stopped
 
@@ -122,6 +125,38 @@ def _unended(state: StateFolder) -> list[JobFolder]:
     """Jobs with work left, including jobs whose supervisor died and that the server must finalize."""
     found = [(folder, job_state.read(folder.state)) for folder in state.job_folders()]
     return [folder for folder, known in found if is_locked(folder.lock) or (known and not known.has_ended)]
+
+
+def _endpoints(state: StateFolder) -> tuple[str, ...]:
+    """`endpoint/NAME` for each endpoint with processes, and for each one that the server must remove; `transform/NAME`
+    for each transform job with processes."""
+    return tuple(_serving(state))
+
+
+def _serving(state: StateFolder) -> dict[str, EndpointFolder]:
+    """The folders of `_endpoints`, by those names."""
+    endpoints = [one for one in state.endpoint_folders() if is_locked(one.lock) or one.stop.exists()]
+    transforms = [one for one in state.transform_folders() if is_locked(one.lock)]
+    found: dict[str, EndpointFolder] = {f"endpoint/{one.name}": one for one in endpoints}
+    return found | {f"transform/{one.name}": one for one in transforms}
+
+
+def _end_endpoints(state: StateFolder, grace: float) -> tuple[str, ...]:
+    """Endpoints that failed to be created have no processes and stay, with their reason."""
+    stopped: dict[str, None] = {}
+    deadline = time.monotonic() + grace + _CLEAN_UP_WAIT
+    while found := _serving(state):
+        for name, folder in found.items():
+            if name not in stopped:
+                write_json(folder.stop, {"time": time.time(), "grace": grace})
+                stopped[name] = None
+            if time.monotonic() > deadline:
+                _kill_supervisor(folder)
+        if time.monotonic() > deadline + _EXIT_WAIT:
+            name, folder = next(iter(found.items()))
+            raise LocalCloudError(f"{name} does not end; see {folder.supervisor_log}.")
+        time.sleep(_TICK)
+    return tuple(stopped)
 
 
 def _end_jobs(state: StateFolder, grace: float) -> tuple[str, ...]:
@@ -141,8 +176,8 @@ def _end_jobs(state: StateFolder, grace: float) -> tuple[str, ...]:
     return tuple(stopped)
 
 
-def _kill_supervisor(folder: JobFolder) -> None:
-    """The hosts end with their supervisor, and the server finalizes the job."""
+def _kill_supervisor(folder: JobFolder | EndpointFolder) -> None:
+    """The hosts end with their supervisor, and the server finalizes the job or endpoint."""
     record = read_json(folder.pid)
     if record and has_open(record["pid"], folder.lock):
         with suppress(ProcessLookupError):

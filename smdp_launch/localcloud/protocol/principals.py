@@ -9,7 +9,7 @@ from smdp_launch.localcloud.account import Account, AccountFile, Role
 from smdp_launch.localcloud.arns import role_name
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.files import read_json
-from smdp_launch.localcloud.layout import JobFolder, StateFolder
+from smdp_launch.localcloud.layout import EndpointFolder, JobFolder, StateFolder
 from smdp_launch.localcloud.protocol import sessions
 from smdp_launch.localcloud.protocol.signatures import Holder, job_hash
 
@@ -36,7 +36,7 @@ class Principals:
         self._account = account
         self._state = state
         self._lock = threading.Lock()
-        self._folders: dict[str, JobFolder] = {}  # by job_hash
+        self._places: dict[str, tuple[JobFolder | EndpointFolder, str]] = {}  # by job_hash, with the variant's name
 
     def of(self, holder: Holder) -> Principal:
         """The principal of the keys' holder.
@@ -57,13 +57,40 @@ class Principals:
         return assumed(name, _SERVICE, (known_role(account, name) if name else None) or _NOTHING)
 
     def _role(self, job: str) -> str:
-        """The name of the job's role, read from the request each time: a deleted job's name may be used again."""
+        """The name of the role of a job or of an endpoint's variant, read from the request each time: a deleted job's
+        name may be used again."""
         with self._lock:
-            if job not in self._folders:
-                self._folders |= {job_hash(folder.name): folder for folder in self._state.job_folders()}
-            folder = self._folders.get(job)
-        request = read_json(folder.request) if folder is not None else None
-        return role_name(str(request["RoleArn"])) if request else ""
+            if job not in self._places:
+                self._places |= {job_hash(folder.name): (folder, "") for folder in self._state.job_folders()}
+                self._places |= _of_endpoints(self._state)
+            place = self._places.get(job)
+        if place is None:
+            return ""
+        folder, variant = place
+        return _model_role(folder, variant) if isinstance(folder, EndpointFolder) else _job_role(folder)
+
+
+def _of_endpoints(state: StateFolder) -> dict[str, tuple[EndpointFolder, str]]:
+    return {
+        job_hash(folder.principal(variant)): (folder, variant)
+        for folder in (*state.endpoint_folders(), *state.transform_folders())
+        for variant in _variants(folder)
+    }
+
+
+def _variants(folder: EndpointFolder) -> dict[str, dict[str, object]]:
+    """The models of the endpoint's variants, by the variants' names."""
+    record = read_json(folder.deployment) or {"variants": []}
+    return {one["VariantName"]: one["Model"] for one in record["variants"]}
+
+
+def _model_role(folder: EndpointFolder, variant: str) -> str:
+    return role_name(str(_variants(folder).get(variant, {}).get("ExecutionRoleArn", "")))
+
+
+def _job_role(folder: JobFolder) -> str:
+    request = read_json(folder.request)
+    return role_name(str(request["RoleArn"])) if request else ""
 
 
 def known_role(account: Account, name: str) -> Role | None:

@@ -28,6 +28,7 @@ class Reply:
     content_type: str
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
+    status: int = 200
 
 
 class Json:

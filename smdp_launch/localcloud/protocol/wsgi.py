@@ -7,6 +7,8 @@ from typing import Any
 
 #: Limit in bytes of a body that is read into memory: that of every call except those that upload objects.
 JSON_BODY_LIMIT = 4 * 1024 * 1024
+#: Limit in bytes of a request for an endpoint, as on the platform.
+INVOCATION_LIMIT = 6 * 1024 * 1024
 
 # Keys of the environ that the request handler adds.
 HEADERS = "smdp.headers"

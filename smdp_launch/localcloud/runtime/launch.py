@@ -33,7 +33,7 @@ COMMAND = [sys.executable, "-m", "smdp_entrypoint"]
 # In a request's Environment: whether the workers emulate CUDA. The entrypoint reads another variable, and refuses it
 # in a job on AWS.
 _CUDA_VARIABLE = "SMDP_LOCAL_CUDA_ON_CPU"
-_LONGEST_TMP = 60  # characters: a socket's path below it may have 107
+LONGEST_TMP = 60  # characters: a socket's path below it may have 107
 
 
 class Launch:
@@ -61,7 +61,7 @@ class Launch:
         plug = self._plug(tree)
         if self._resources.image is not None:
             return self._container_spec(tree, self._resources.image, plug)
-        view = self._view(tree, self._visible())
+        view = self._view(tree, visible_paths(self._folder.state_folder.root))
         return HostSpec(os.getpid(), self._isolated, self._command([]), self._environment(tree), view, plug=plug)
 
     def _command(self, entrypoint: Sequence[str]) -> list[str]:
@@ -102,7 +102,7 @@ class Launch:
         }
         if not self._isolated:
             environment |= {"SMDP_ML_ROOT": str(tree.ml), "SMDP_HOSTS_FILE": str(tree.hosts_file)}
-            if len(str(tree.tmp)) <= _LONGEST_TMP:
+            if len(str(tree.tmp)) <= LONGEST_TMP:
                 environment.setdefault("TMPDIR", str(tree.tmp))
         return environment
 
@@ -170,10 +170,11 @@ class Launch:
         per_host = int(workers) if workers.isdecimal() and int(workers) > 0 else 1
         return max(1, (os.cpu_count() or 1) // (hosts * per_host))
 
-    def _visible(self) -> tuple[Path, ...]:
-        """Paths that the interpreter, its packages and the run need, with and without links resolved."""
-        names = [sys.prefix, sys.base_prefix, sys.executable, site.getuserbase(), *sys.path]
-        adapters = adapter_cache()
-        paths = [Path(name) for name in names if name] + [self._folder.state_folder.root]
-        paths += [adapters] if adapters is not None else []
-        return tuple(dict.fromkeys(path for name in paths for path in (name, name.resolve())))
+
+def visible_paths(state: Path) -> tuple[Path, ...]:
+    """Paths that the interpreter, its packages and the run need, with and without links resolved."""
+    names = [sys.prefix, sys.base_prefix, sys.executable, site.getuserbase(), *sys.path]
+    adapters = adapter_cache()
+    paths = [Path(name) for name in names if name] + [state]
+    paths += [adapters] if adapters is not None else []
+    return tuple(dict.fromkeys(path for name in paths for path in (name, name.resolve())))

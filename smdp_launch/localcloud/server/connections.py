@@ -26,6 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 _THREADS = 32
+_MOST_LONG_THREADS = 256  # started when they are needed
 _MOST_CONNECTIONS = 2048
 _TIMEOUT = 30.0  # seconds for a request to arrive, and for a client to close an answered connection
 #: Bytes of a head, and of a head with the body that the reading thread waits for. The answering thread reads longer
@@ -42,7 +43,7 @@ _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\
 @dataclass(eq=False)
 class Connection:
     """`received`: the part of the request that has been read. `whole`: the bytes to wait for, once the head is
-    complete."""
+    complete. `is_long`: whether the answer may take minutes."""
 
     socket: socket.socket
     address: tuple[str, int]
@@ -50,6 +51,7 @@ class Connection:
     received: bytearray = field(default_factory=bytearray)
     whole: int | None = None
     is_answered: bool = False
+    is_long: bool = False
 
 
 class Incoming(io.RawIOBase):
@@ -79,15 +81,24 @@ class Incoming(io.RawIOBase):
 
 
 class Connections:
-    """The connections of one listening socket. The answering threads call `answer`, with a blocking socket."""
+    """The connections of one listening socket. The answering threads call `answer`, with a blocking socket.
 
-    def __init__(self, listener: socket.socket, answer: Callable[[Connection], None]) -> None:
+    Args:
+        long_path: the beginning of the paths whose requests may take minutes, since they wait for a user's program.
+            They have threads of their own, so that they delay no other request.
+    """
+
+    def __init__(self, listener: socket.socket, answer: Callable[[Connection], None], long_path: str) -> None:
         self._listener = listener
         self._answer = answer
         self._limit = min(_MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
         self._reading: dict[Connection, None] = {}  # in the order of their deadlines
         self._being_answered = 0
         self._arrived: queue.SimpleQueue[Connection] = queue.SimpleQueue()
+        self._long: queue.SimpleQueue[Connection] = queue.SimpleQueue()
+        self._long_head = b"POST " + long_path.encode()
+        self._long_threads = 0
+        self._long_in_progress = 0
         self._answered: deque[Connection] = deque()
         self._is_ending = False
         self._waker, self._woken = socket.socketpair()
@@ -100,7 +111,7 @@ class Connections:
     def run(self) -> None:
         """Serve until `end`. The calling thread is the reading thread."""
         for _ in range(_THREADS):
-            threading.Thread(target=self._answer_all, daemon=True).start()
+            threading.Thread(target=self._answer_all, args=(self._arrived,), daemon=True).start()
         while not self._is_ending:
             for key, _ in self._selector.select(self._until_deadline()):
                 key.data()
@@ -161,11 +172,19 @@ class Connections:
         self._forget(connection)
         self._being_answered += 1
         connection.socket.setblocking(True)
-        self._arrived.put(connection)
+        connection.is_long = connection.received.startswith(self._long_head)
+        if not connection.is_long:
+            self._arrived.put(connection)
+            return
+        self._long_in_progress += 1
+        if self._long_threads < min(self._long_in_progress, _MOST_LONG_THREADS):
+            self._long_threads += 1
+            threading.Thread(target=self._answer_all, args=(self._long,), daemon=True).start()
+        self._long.put(connection)
 
-    def _answer_all(self) -> None:
+    def _answer_all(self, arrived: queue.SimpleQueue[Connection]) -> None:
         while True:
-            connection = self._arrived.get()
+            connection = arrived.get()
             try:
                 self._answer(connection)
             except Exception:
@@ -182,7 +201,9 @@ class Connections:
             self._woken.recv(_READ)
         while self._answered:
             self._being_answered -= 1
-            self._await_close(self._answered.popleft())
+            connection = self._answered.popleft()
+            self._long_in_progress -= connection.is_long
+            self._await_close(connection)
 
     def _await_close(self, connection: Connection) -> None:
         connection.is_answered = True

@@ -19,9 +19,13 @@ from smdp_launch.localcloud.protocol import bodies, caller, presigned, proof, ro
 from smdp_launch.localcloud.protocol.bodies import Body
 from smdp_launch.localcloud.protocol.injected_refusals import Refusals
 from smdp_launch.localcloud.protocol.protocols import Reply, protocol, speaks_cbor, unknown
-from smdp_launch.localcloud.protocol.wsgi import JSON_BODY_LIMIT, Environ, StartResponse
+from smdp_launch.localcloud.protocol.wsgi import INVOCATION_LIMIT, JSON_BODY_LIMIT, Environ, StartResponse
 
 JsonAction = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+Invocation = Callable[[signatures.Head, bytes], Reply]
+
+#: The paths of `sagemaker-runtime`, whose requests are signed for `sagemaker`.
+INVOCATIONS = "/endpoints/"
 
 
 class ObjectService(Interface):
@@ -38,6 +42,7 @@ class Gateway:
         credentials: signatures.Credentials,
         actions: Mapping[str, Mapping[str, JsonAction]],
         objects: ObjectService,
+        invocation: Invocation,
         refusals: Refusals,
         spool: Path,
     ) -> None:
@@ -45,6 +50,7 @@ class Gateway:
         self._credentials = credentials
         self._actions = actions
         self._objects = objects
+        self._invocation = invocation
         self._refusals = refusals
         self._spool = spool
 
@@ -85,15 +91,16 @@ class Gateway:
         if claim.service not in self._actions:
             known = ", ".join(sorted((*self._actions, "s3")))
             raise ServiceError("UnknownService", f"The local cloud has {known}, not {claim.service!r}.")
-        length = bodies.content_length(head)
-        if length > JSON_BODY_LIMIT:
-            raise ServiceError("RequestEntityTooLarge", f"A request may have {JSON_BODY_LIMIT} bytes.", 413)
-        data = _receive(environ, length)
+        is_invocation = claim.service == "sagemaker" and head.path.startswith(INVOCATIONS)
+        data = _receive(environ, _checked_length(head, is_invocation=is_invocation))
         received = hashlib.sha256(data).hexdigest()
         if declared and not hmac.compare_digest(declared, received):
             raise ServiceError("SignatureDoesNotMatch", "The body is not the one that was signed.", 403)
         signatures.verify_signature(head, claim, self._credentials, received)
         with caller.acting(claim):
+            if is_invocation:
+                reply = self._invocation(head, data)
+                return _answer(start_response, reply.status, reply)
             return self._run_action(claim.service, head, data, start_response)
 
     def _serve_object(
@@ -123,6 +130,16 @@ class Gateway:
         if action is None:
             raise unknown(service, name)
         return _answer(start_response, 200, form.answer(name, action(parameters)))
+
+
+def _checked_length(head: signatures.Head, *, is_invocation: bool) -> int:
+    """The length of a body that is read into memory. Raises ServiceError for one that is too long."""
+    length = bodies.content_length(head)
+    if is_invocation and length > INVOCATION_LIMIT:
+        raise ServiceError("413", f"HTTP content length exceeded {INVOCATION_LIMIT} bytes.", 413)
+    if not is_invocation and length > JSON_BODY_LIMIT:
+        raise ServiceError("RequestEntityTooLarge", f"A request may have {JSON_BODY_LIMIT} bytes.", 413)
+    return length
 
 
 def _receive(environ: Environ, length: int) -> bytes:

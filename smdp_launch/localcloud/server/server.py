@@ -25,17 +25,20 @@ from smdp_launch.localcloud.protocol.injected_refusals import Refusals
 from smdp_launch.localcloud.protocol.principals import Principals
 from smdp_launch.localcloud.protocol.signatures import Credentials
 from smdp_launch.localcloud.server.connections import Connection, Connections, Incoming
-from smdp_launch.localcloud.server.gateway import Gateway
-from smdp_launch.localcloud.server.table import services
+from smdp_launch.localcloud.server.gateway import INVOCATIONS, Gateway
+from smdp_launch.localcloud.server.table import Running, invocation, services
 from smdp_launch.localcloud.services.registry import Registry
 from smdp_launch.localcloud.services.s3.permissions import Permissions
 from smdp_launch.localcloud.services.s3.store import ObjectStore
+from smdp_launch.localcloud.services.serving.endpoint_store import EndpointStore
+from smdp_launch.localcloud.services.serving.transforms import TransformService
 from smdp_launch.localcloud.services.training.job_store import JobStore
 from smdp_launch.signal_flag import SignalFlag
 
 ADDRESS = "127.0.0.1"
 _TICK = 0.1  # seconds between checks of the jobs and clients
 _LOCK_WAIT = 5.0  # seconds for processes that only test the lock to release it
+_ENDPOINT_GRACE = 2.0  # seconds between SIGTERM and SIGKILL, once no client waits for an answer
 _IDLE_TIMEOUT = 30.0  # seconds in which a connection receives no byte of a large body, or sends none of the answer
 
 
@@ -91,7 +94,7 @@ class Server(BaseWSGIServer):
 
     def __init__(self, port: int, gateway: Gateway) -> None:
         super().__init__(ADDRESS, port, gateway, RequestHandler)
-        self._connections = Connections(self.socket, self._answer)
+        self._connections = Connections(self.socket, self._answer, INVOCATIONS)
 
     def _answer(self, connection: Connection) -> None:
         self.finish_request(connection, connection.address)  # type: ignore[arg-type] # RequestHandler takes it apart
@@ -117,12 +120,14 @@ def serve(state: StateFolder) -> int:
     _prepare_process(state)
     credentials = _credentials(previous)
     jobs = JobStore(state, credentials)
+    running = Running(jobs, EndpointStore(state), TransformService(state))
     registry = Registry(state.registry)
     account = AccountFile(state.root)
     principals = Principals(account, state)
-    actions = services(jobs, registry, account, principals)
+    actions = services(running, registry, account, principals)
     objects = ObjectStore(state.objects, Permissions(principals))
-    gateway = Gateway(credentials, actions, objects, Refusals(state), state.spool)
+    invoke = invocation(running.endpoints, principals)
+    gateway = Gateway(credentials, actions, objects, invoke, Refusals(state), state.spool)
     server = _bind(gateway, previous)
     gateway.authority = f"{ADDRESS}:{server.port}"
     jobs.endpoint_url = f"http://{gateway.authority}"
@@ -137,24 +142,26 @@ def serve(state: StateFolder) -> int:
             "pid": os.getpid(),
         },
     )
-    _watch(state, jobs, registry, ended)
+    _watch(state, running, registry, ended)
     registry.close()
-    if not jobs.active():  # otherwise the next server reuses address and keys, which the running jobs have
+    if not (running.jobs_active or running.endpoints.active()):
+        # Otherwise the next server reuses address and keys, which their hosts have.
         state.server_file.unlink(missing_ok=True)
     server.shutdown()
     return 0
 
 
-def _watch(state: StateFolder, jobs: JobStore, registry: Registry, ended: SignalFlag) -> None:
-    """Finalize jobs and start the registry on request, until no process needs the server.
+def _watch(state: StateFolder, running: Running, registry: Registry, ended: SignalFlag) -> None:
+    """Finalize jobs and endpoints and start the registry on request, until no process needs the server.
 
-    That is when no job runs, the server is not announced and no client holds the clients' lock. Returns with that lock
-    held: a new client then waits for the exit of this server and starts another.
+    That is when no job runs, the server is not announced and no client holds the clients' lock. The endpoints then end.
+    Returns with that lock held: a new client then waits for the exit of this server and starts another.
     """
     while not ended.wait(_TICK):
-        jobs.reap()
+        running.reap()
         registry.start_if_requested()
-        if not jobs.active() and not state.is_announced and _is_last(state):
+        if not running.jobs_active and not state.is_announced and _is_last(state):
+            running.endpoints.end_all(_ENDPOINT_GRACE)
             return
 
 

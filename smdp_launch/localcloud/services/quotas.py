@@ -58,6 +58,15 @@ def refusal(instance_type: str, *, quota: int, used: int, requested: int, spot: 
     )
 
 
+def endpoint_refusal(instance_type: str, *, quota: int, used: int, requested: int) -> ServiceError:
+    """As `refusal`, for the instances of an endpoint."""
+    return ServiceError(
+        "ResourceLimitExceeded",
+        f"The account-level service limit '{instance_type} for endpoint usage' is {quota} Instances, with current "
+        f"utilization of {used} Instances and a request delta of {requested} Instances. {_INCREASE}",
+    )
+
+
 def too_long(requested: int, limit: int) -> ServiceError:
     """The error for a job whose maximum runtime, in seconds, is above the account's quota."""
     return ServiceError(

@@ -43,6 +43,7 @@ class Facts:
         prices: the table that ``budget.prices`` names; None if there is none, with the reasons in ``price_problems``.
         scripts: the entry point and the modules of the source folder that it imports, by file name; the entry point
             is the first. Empty if the entry point is missing or is not a Python file.
+        serve_scripts: the serving script and the modules that it imports, as ``scripts``.
         entry_kind: how the container starts the entry point (``source.script.entry_kind``); None if there is no entry
             point, or if the job runs an installed package instead of the file.
         requirements: requirements.txt at the top of the source folder.
@@ -60,6 +61,7 @@ class Facts:
     prices: PriceTable | None = None
     price_problems: tuple[str, ...] = ()
     scripts: Mapping[str, Script] = field(default_factory=dict)
+    serve_scripts: Mapping[str, Script] = field(default_factory=dict)
     entry_kind: EntryKind | None = None
     requirements: Requirements = field(default_factory=Requirements)
     deepspeed: DeepSpeed | None = None

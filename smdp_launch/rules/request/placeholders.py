@@ -71,6 +71,13 @@ def _own_values(facts: Facts) -> Iterator[tuple[Location, str | None, str]]:
         yield ("role",), spec.role, "write the ARN of your execution role"
     if facts.has("region"):
         yield ("region",), spec.region, "write your region, such as us-east-1"
+    serve = facts.spec.serve if facts.has("serve") else None
+    if serve is not None and facts.has("serve.image"):
+        yield ("serve", "image"), serve.image, "write the URI of the image that serves the model"
+    if serve is not None and facts.has("serve.expiry_role"):
+        yield ("serve", "expiry_role"), serve.expiry_role, "write the ARN of a role for EventBridge Scheduler"
+    if serve is not None and facts.has("serve.input"):
+        yield ("serve", "input"), serve.input, _BUCKET
     yield from _locations(facts)
     yield from _network(facts)
     for key in ("volume_key", "output_key"):

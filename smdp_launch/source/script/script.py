@@ -90,6 +90,7 @@ class Script(NamedTuple):
         command_line: the command line that it declares.
         training: its calls for distributed training.
         lines: its text, for excerpts.
+        definitions: the names that its top level defines: functions, classes, variables and imports.
     """
 
     problem: ScriptProblem | None = None
@@ -104,6 +105,7 @@ class Script(NamedTuple):
     command_line: Declarations = Declarations()
     training: Training = Training()
     lines: tuple[str, ...] = ()
+    definitions: frozenset[str] = frozenset()
 
     @property
     def frameworks(self) -> list[str]:
@@ -275,7 +277,25 @@ def _script(tree: ast.Module, lines: list[str]) -> Script:
         command_line=declarations(nodes, {one.name for one in imports}, known),
         training=read_training(nodes, declared, known, lines),
         lines=tuple(lines),
+        definitions=frozenset(_definitions(tree.body)),
     )
+
+
+def _definitions(body: Iterable[ast.stmt]) -> Iterator[str]:
+    """The names that the statements define, in all branches."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (one.asname or one.name.partition(".")[0] for one in node.names)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (one.id for one in targets if isinstance(one, ast.Name))
+        else:
+            for name in ("body", "orelse", "finalbody"):
+                yield from _definitions(getattr(node, name, ()))
+            for handler in getattr(node, "handlers", ()):
+                yield from _definitions(handler.body)
 
 
 def _first(mentions: Iterable[Mention]) -> tuple[Mention, ...]:

@@ -58,6 +58,10 @@ ENDS = [
         ([verb], JOB, WORKS, "give the name of one")
         for verb in ("follow", "status", "logs", "stop", "resume", "download", "metrics", "diagnose", "size", "report")
     ],
+    (["deploy"], JOB, WORKS, "give the name of one"),
+    (["invoke", "request.json"], JOB, WORKS, "`smdp-launch deploy` deploys the latest job"),
+    (["undeploy"], JOB, WORKS, "`smdp-launch deploy` deploys the latest job"),
+    (["endpoints"], JOB, WORKS, "next: smdp-launch deploy\n"),
     (["compare", "one", "two"], JOB, WORKS, "give --region for a job"),
     (["list"], JOB, WORKS, "next: smdp-launch launch --local, then without --local on AWS"),
     (HERE, JOB, FAILS, "next    fix the cause, then: smdp-launch launch --local\n"),

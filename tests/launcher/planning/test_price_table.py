@@ -34,6 +34,35 @@ def test_price_table_is_read(tmp_path: Path, name: str, text: str) -> None:
     assert found.hourly("eu-west-1", "ml.p4d.24xlarge") is None
 
 
+def test_hosting_has_prices_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "prices.json"
+    path.write_text(json.dumps(PRICES | {"hosting": {"us-east-1": {"ml.m5.large": 0.5}}}))
+    found = read_prices(path)
+    assert found.hosting_hourly("us-east-1", "ml.m5.large") == 0.5
+    assert (found.hosting_hourly("us-east-1", "ml.p4d.24xlarge"), found.hourly("us-east-1", "ml.m5.large")) == (
+        None,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("hosting", "problem"),
+    [
+        ({"us-east-1": {"ml.p3dn.24xlarge": 1}}, "hosting: us-east-1: 'ml.p3dn.24xlarge' is not an instance type for"),
+        ({"us-east-1": {"ml.m5.large": 0}}, "hosting: us-east-1: ml.m5.large must be the USD of one instance an hour"),
+        ({"us-esat-1": {"ml.m5.large": 1}}, "hosting: 'us-esat-1' is not a region, did you mean us-east-1?"),
+        ([], "`hosting` must be a mapping of region to instance type to USD an hour"),
+    ],
+)
+def test_error_in_the_prices_of_hosting_is_reported(tmp_path: Path, hosting: object, problem: str) -> None:
+    path = tmp_path / "prices.json"
+    path.write_text(json.dumps(PRICES | {"hosting": hosting}))
+    with pytest.raises(PriceTableProblem) as refused:
+        read_prices(path)
+    (found,) = refused.value.problems
+    assert found.startswith(problem)
+
+
 def test_instance_hours_need_no_price() -> None:
     assert instance_hours(2, 5400) == 3.0
 

@@ -162,8 +162,8 @@ def test_error_for_unknown_service_lists_known_services(shared_cloud: Cloud) -> 
 
 
 def test_error_for_unknown_action_names_it(shared_cloud: Cloud) -> None:
-    with pytest.raises(ClientError, match="does not have sagemaker 'ListModels'"):
-        shared_cloud.sagemaker.list_models()
+    with pytest.raises(ClientError, match="does not have sagemaker 'ListPipelines'"):
+        shared_cloud.sagemaker.list_pipelines()
 
 
 def test_json_body_above_the_limit_is_refused(json_wire: Wire) -> None:

@@ -32,7 +32,7 @@ class Group:
     def __init__(self, root: Path) -> None:
         self._state = StateFolder.at(root)
         self._state.prepare()
-        self._actions = LogService(JobStore(self._state, Credentials("key", "secret"))).actions()
+        self._actions = LogService(JobStore(self._state, Credentials("key", "secret")), self._state).actions()
 
     def path(self, stream: str) -> Path:
         job, _, name = stream.partition("/")

@@ -58,6 +58,7 @@ class Proxy:
             return fault
 
     def note(self, operation: str, status: int) -> None:
+        """Called when the service has answered, before the client gets the answer."""
         with self._lock:
             self.accepted[operation] += status < 300
 

@@ -197,13 +197,13 @@ def _start(argv: list[str], environ: Mapping[str, str], cwd: Path, written: list
             pass_fds=written[2:],
             start_new_session=True,
             # The function makes only two system calls between fork and exec, so it needs no lock of another thread.
-            preexec_fn=_die_with_parent(os.getpid()),  # noqa: PLW1509
+            preexec_fn=die_with_parent(os.getpid()),  # noqa: PLW1509
         )
     except (OSError, ValueError, UnicodeEncodeError) as reason:
         raise ProgramError(f"{' '.join(argv)[:300]} cannot be started in {cwd}: {reason}.") from reason
 
 
-def _die_with_parent(parent: int) -> Callable[[], None] | None:
+def die_with_parent(parent: int) -> Callable[[], None] | None:
     """A function for the child process that has the kernel kill it when the entrypoint exits."""
     try:
         import ctypes

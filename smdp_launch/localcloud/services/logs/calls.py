@@ -1,4 +1,6 @@
-"""The CloudWatch Logs calls, which read the append-only files in the jobs' folders and keep nothing in memory.
+"""The CloudWatch Logs calls, which read the append-only files of jobs and endpoints and keep nothing in memory.
+
+All training jobs have one log group, and all transform jobs; each endpoint has a group of its own.
 
 Tokens of GetLogEvents name a place in a stream: `f/N` continues at byte N, `b/N` goes back from it. As on AWS, an
 unchanged token in the answer means that there are no more events, or not yet.
@@ -13,6 +15,7 @@ from typing import Any
 
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
+from smdp_launch.localcloud.layout import JOB_NAME, LOG_SUFFIX, StateFolder
 from smdp_launch.localcloud.protocol import caller
 from smdp_launch.localcloud.protocol.requests import Action, Parameters, checked
 from smdp_launch.localcloud.services.logs.filtering import Search, page, pattern
@@ -34,33 +37,39 @@ from smdp_launch.localcloud.services.paging import decode_token, encode_token
 from smdp_launch.localcloud.services.training.job_store import JobStore
 
 GROUP = "/aws/sagemaker/TrainingJobs"
+TRANSFORMS = "/aws/sagemaker/TransformJobs"
+ENDPOINTS = "/aws/sagemaker/Endpoints/"  # the name of the endpoint follows
 _CLASS = "STANDARD"
+_GROUPS_PER_PAGE = 50
 _TOKEN = re.compile(r"([fb])/(\d{1,18})")
 _STREAMS_PER_PAGE = 50
+_GROUP_ORDER = "group"  # the order in a token of DescribeLogGroups
+_INSTANCE = "i-"  # the beginning of the names of an endpoint's streams
 _BACKWARD_SINCE = 1_704_067_200_000  # 2024-01-01, see startFromHead of FilterLogEvents
 
 Streams = dict[str, Path]
 
 
 class LogService:
-    def __init__(self, jobs: JobStore) -> None:
+    def __init__(self, jobs: JobStore, state: StateFolder) -> None:
         self._jobs = jobs
+        self._state = state
 
     def actions(self) -> dict[str, Action]:
         calls = (self.DescribeLogGroups, self.DescribeLogStreams, self.GetLogEvents, self.FilterLogEvents)
         return checked("logs", *calls)
 
     def DescribeLogGroups(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802 (the service's names)
-        if "nextToken" in request:  # the single group never fills a page, so there are no tokens
-            raise invalid_token()
         _exclude(request, "logGroupNamePrefix", "logGroupNamePattern")
-        streams = self._all_streams()
-        if not streams or not _matches_group(request):
-            return {"logGroups": []}
-        group = _describe_group(streams)
+        last = _read_token(request["nextToken"], _GROUP_ORDER)[1] if "nextToken" in request else ""
+        wanted = [name for name in self._group_names() if name > last and _matches_group(name, request)]
+        found = [(name, streams) for name in wanted if (streams := self._all_streams(name))]
+        page = found[: request.get("limit", _GROUPS_PER_PAGE)]
+        groups = [_describe_group(*one) for one in page]
         if "logGroupNamePattern" in request:
-            group = {name: group[name] for name in ("logGroupName", "creationTime", "arn")}
-        return {"logGroups": [group]}
+            groups = [{name: one[name] for name in ("logGroupName", "creationTime", "arn")} for one in groups]
+        following = {} if len(page) == len(found) else {"nextToken": encode_token([_GROUP_ORDER, 0, page[-1][0]])}
+        return {"logGroups": groups, **following}
 
     def DescribeLogStreams(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         streams = self._streams(request)
@@ -75,7 +84,8 @@ class LogService:
             last = _read_token(request["nextToken"], order)
             keys = [one for one in keys if (one < last if backward else one > last)]
         page_keys = keys[: request.get("limit", _STREAMS_PER_PAGE)]
-        answer: dict[str, Any] = {"logStreams": [_describe(name, streams[name]) for _, name in page_keys]}
+        described = [_describe(_group(request), name, streams[name]) for _, name in page_keys]
+        answer: dict[str, Any] = {"logStreams": described}
         return answer if len(page_keys) == len(keys) else {**answer, "nextToken": encode_token([order, *page_keys[-1]])}
 
     def GetLogEvents(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
@@ -112,23 +122,49 @@ class LogService:
         return {name: streams[name] for name in names if name.startswith(prefix)}
 
     def _streams(self, request: Parameters) -> Streams:
-        _exclude(request, "logGroupName", "logGroupIdentifier")
-        group = request.get("logGroupName") or _group_of(request.get("logGroupIdentifier", ""))
-        streams = self._all_streams()
-        if group != GROUP or not streams:
+        streams = self._all_streams(_group(request))
+        if not streams:
             raise _not_found("The specified log group does not exist.")
         return streams
 
-    def _all_streams(self) -> Streams:
-        return {
-            f"{folder.name}/{path.stem}": path
-            for folder in self._jobs.folders(caller.region())
-            for path in folder.log_files()
-        }
+    def _group_names(self) -> list[str]:
+        """Of all groups that may have streams, in order."""
+        folders = self._endpoint_folder.iterdir() if self._endpoint_folder.is_dir() else ()
+        return sorted([GROUP, TRANSFORMS, *(f"{ENDPOINTS}{one.name}" for one in folders)])
+
+    def _all_streams(self, group: str) -> Streams:
+        """The streams of a group; none for an unknown one. `group` may be any text of a client."""
+        if group == GROUP:
+            return {
+                f"{folder.name}/{path.stem}": path
+                for folder in self._jobs.folders(caller.region())
+                for path in folder.log_files()
+            }
+        if group == TRANSFORMS:
+            return _below(self._state.transform_logs / caller.region())
+        name = group.removeprefix(ENDPOINTS)
+        if not group.startswith(ENDPOINTS) or not JOB_NAME.fullmatch(name):
+            return {}
+        return _below(self._endpoint_folder / name)
+
+    @property
+    def _endpoint_folder(self) -> Path:
+        """With one folder for each endpoint of the region."""
+        return self._state.endpoint_logs / caller.region()
 
 
-def _group_arn() -> str:
-    return f"arn:aws:logs:{caller.region()}:{ACCOUNT}:log-group:{GROUP}"
+def _below(folder: Path) -> Streams:
+    """The streams in the folders below one."""
+    return {f"{path.parent.name}/{path.stem}": path for path in sorted(folder.glob(f"*/*{LOG_SUFFIX}"))}
+
+
+def _group(request: Parameters) -> str:
+    _exclude(request, "logGroupName", "logGroupIdentifier")
+    return str(request.get("logGroupName") or _group_of(request.get("logGroupIdentifier", "")))
+
+
+def _group_arn(group: str) -> str:
+    return f"arn:aws:logs:{caller.region()}:{ACCOUNT}:log-group:{group}"
 
 
 def _exclude(request: Parameters, one: str, other: str) -> None:
@@ -136,13 +172,13 @@ def _exclude(request: Parameters, one: str, other: str) -> None:
         raise invalid(f"{one} and {other} are mutually exclusive; pass only one of them.")
 
 
-def _matches_group(request: Parameters) -> bool:
+def _matches_group(name: str, request: Parameters) -> bool:
     names = request.get("logGroupIdentifiers")
     return (
-        GROUP.startswith(request.get("logGroupNamePrefix", ""))
-        and request.get("logGroupNamePattern", "") in GROUP
+        name.startswith(request.get("logGroupNamePrefix", ""))
+        and request.get("logGroupNamePattern", "") in name
         and request.get("logGroupClass", _CLASS) == _CLASS
-        and (names is None or GROUP in map(_group_of, names))
+        and (names is None or name in map(_group_of, names))
     )
 
 
@@ -182,20 +218,25 @@ def _read_token(token: str, order: str) -> tuple[int, str]:
     raise invalid_token()
 
 
-def _describe_group(streams: Streams) -> dict[str, Any]:
+def _describe_group(name: str, streams: Streams) -> dict[str, Any]:
     return {
-        "logGroupName": GROUP,
+        "logGroupName": name,
         "creationTime": min(map(_created, streams.values())),
         "metricFilterCount": 0,
-        "arn": f"{_group_arn()}:*",
+        "arn": f"{_group_arn(name)}:*",
         "storedBytes": sum(map(stored_bytes, streams.values())),
         "logGroupClass": _CLASS,
-        "logGroupArn": _group_arn(),
+        "logGroupArn": _group_arn(name),
     }
 
 
 def _created(path: Path) -> int:
-    return int(path.stem.rpartition("-")[2]) * 1000
+    """Milliseconds since 1970: of a job's stream in its name, of an endpoint's the time of its first event."""
+    seconds = path.stem.rpartition("-")[2]
+    if seconds.isdecimal() and not path.stem.startswith(_INSTANCE):
+        return int(seconds) * 1000
+    ends = _ends(path)
+    return ends[0] if ends else 0
 
 
 def _ends(path: Path) -> tuple[int, int] | None:
@@ -211,12 +252,12 @@ def _last_time(path: Path) -> int:
     return ends[1] if ends else 0
 
 
-def _describe(name: str, path: Path) -> dict[str, Any]:
+def _describe(group: str, name: str, path: Path) -> dict[str, Any]:
     stream: dict[str, Any] = {
         "logStreamName": name,
         "creationTime": _created(path),
         "uploadSequenceToken": f"{stored_bytes(path):056d}",
-        "arn": f"{_group_arn()}:log-stream:{name}",
+        "arn": f"{_group_arn(group)}:log-stream:{name}",
         "storedBytes": 0,
     }
     if ends := _ends(path):

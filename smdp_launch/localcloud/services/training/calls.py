@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,10 +22,11 @@ from smdp_launch.localcloud.protocol.requests import Action, Parameters, checked
 from smdp_launch.localcloud.runtime import mounts
 from smdp_launch.localcloud.services import quotas
 from smdp_launch.localcloud.services.paging import decode_token, encode_token, numbered_page
+from smdp_launch.localcloud.services.tags import tag_list
 from smdp_launch.localcloud.services.training import search
-from smdp_launch.localcloud.services.training.descriptions import describe, describe_plan, summary, tag_list, warm_pool
+from smdp_launch.localcloud.services.training.descriptions import describe, describe_plan, summary, warm_pool
 from smdp_launch.localcloud.services.training.job_store import JobStore, taken
-from smdp_launch.localcloud.services.training.request_checks import MAX_TAGS, check_tags, check_training_job
+from smdp_launch.localcloud.services.training.request_checks import check_training_job
 
 _PAGE = 10  # jobs, as the service does without MaxResults
 _SEARCHED = "TrainingJob"
@@ -40,7 +41,7 @@ class TrainingService:
     def actions(self) -> dict[str, Action]:
         one = (self.CreateTrainingJob, self.DescribeTrainingJob, self.UpdateTrainingJob, self.StopTrainingJob)
         many = (self.DescribeTrainingPlan, self.DeleteTrainingJob, self.ListTrainingJobs, self.Search)
-        return checked("sagemaker", *one, *many, self.ListTags, self.AddTags, self.DeleteTags)
+        return checked("sagemaker", *one, *many)
 
     def CreateTrainingJob(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802 (the service's names)
         check_training_job(request, self._account.read(), caller.region())
@@ -124,20 +125,11 @@ class TrainingService:
             **following,
         }
 
-    def ListTags(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
-        return {"Tags": tag_list(self._jobs.tags(self._find_arn(request["ResourceArn"])))}
+    def tags(self, name: str) -> Mapping[str, str]:
+        return self._jobs.tags(self._find(name))
 
-    def AddTags(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
-        check_tags(request["Tags"])
-        folder, added = self._find_arn(request["ResourceArn"]), {tag["Key"]: tag["Value"] for tag in request["Tags"]}
-        if len({**self._jobs.tags(folder), **added}) > MAX_TAGS:
-            raise ServiceError("ResourceLimitExceeded", f"A resource may have {MAX_TAGS} tags.")
-        self._jobs.change_tags(folder, added, ())
-        return {"Tags": tag_list(self._jobs.tags(folder))}
-
-    def DeleteTags(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
-        self._jobs.change_tags(self._find_arn(request["ResourceArn"]), {}, request["TagKeys"])
-        return {}
+    def change_tags(self, name: str, added: Mapping[str, str], removed: Iterable[str]) -> None:
+        self._jobs.change_tags(self._find(name), added, removed)
 
     def _admit(self, request: Parameters) -> None:
         """Raises ServiceError where the name is taken or the quota of the instance type is exceeded."""
@@ -196,10 +188,6 @@ class TrainingService:
         if folder is None:
             raise ServiceError("ResourceNotFound", "Requested resource not found.")
         return folder
-
-    def _find_arn(self, resource: str) -> JobFolder:
-        prefix = training_job_arn("", caller.region())
-        return self._find(resource.removeprefix(prefix) if resource.startswith(prefix) else "")
 
 
 def _with_first_type(request: Parameters) -> Parameters:

@@ -114,7 +114,3 @@ def summary(request: Request, state: JobState, region: str, now: float) -> dict[
         **({"TrainingEndTime": state.ended} if state.ended is not None else {}),
     }
     return found if pool is None else {**found, "WarmPoolStatus": pool}
-
-
-def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    return [{"Key": key, "Value": value} for key, value in tags.items()]

@@ -19,9 +19,9 @@ from smdp_launch.localcloud.objects import BUCKET_NAME
 from smdp_launch.localcloud.protocol.constraints import absent, report, too_small
 from smdp_launch.localcloud.protocol.requests import check_shape, checkpoint_path, split_uri, tensorboard_path
 from smdp_launch.localcloud.services import quotas
+from smdp_launch.localcloud.services.tags import check_tags
 
 MAX_HOSTS = 254  # addresses 127.A.B.1 to 127.A.B.254
-MAX_TAGS = 50  # of one resource, on AWS
 _LONGEST_RUNTIME = 28 * 24 * 3600  # seconds, of any job: StoppingCondition, API reference
 _DEFAULT_RUNTIME = 24 * 3600  # seconds, from the same page
 _TRUSTED = "sagemaker.amazonaws.com"
@@ -47,9 +47,9 @@ def check_training_job(request: Request, account: Account, region: str) -> None:
         _check_checkpoints(request["CheckpointConfig"])
     if "TensorBoardOutputConfig" in request:
         _check_tensorboard(request["TensorBoardOutputConfig"])
-    _check_role(request["RoleArn"], account)
+    check_role(request["RoleArn"], account)
     if "VpcConfig" in request:
-        _check_network(request["VpcConfig"], account)
+        check_network(request["VpcConfig"], account)
 
 
 def _check_presence(request: Request) -> None:
@@ -65,17 +65,6 @@ def _check_presence(request: Request) -> None:
     missing = [absent(f"{one[:1].lower()}{one[1:]}") for one in needed if one not in request]
     if missing:
         raise validation(report(missing))
-
-
-def check_tags(tags: list[Mapping[str, str]]) -> None:
-    keys = [tag["Key"] for tag in tags]
-    if len(keys) != len(set(keys)):
-        raise validation("Duplicate tag key")
-    reserved = [key for key in keys if key.lower().startswith("aws:")]
-    if reserved:
-        raise validation(
-            f"Tag key {reserved[0]!r} is not allowed: keys that begin with aws: are reserved for system use"
-        )
 
 
 def _check_algorithm(algorithm: Request) -> None:
@@ -124,7 +113,7 @@ def _check_resources(request: Request, region: str) -> None:
         raise _unsupported(f"more than {MAX_HOSTS} hosts (ResourceConfig.InstanceCount)")
     if resources.get("KeepAlivePeriodInSeconds") and request.get("EnableManagedSpotTraining"):
         raise validation("KeepAlivePeriodInSeconds is not supported when EnableManagedSpotTraining is set to true")
-    if _is_not_offered(resources["InstanceType"], region):
+    if is_not_offered(resources["InstanceType"], region):
         raise ServiceError(
             "ResourceLimitExceeded",
             f"The requested resource training-job/{resources['InstanceType']} is not available in this region",
@@ -143,7 +132,7 @@ def _check_preferences(resources: Request) -> None:
             raise _unsupported(f"more than {MAX_HOSTS} hosts (ResourceConfig.InstancePreferences)")
 
 
-def _is_not_offered(instance_type: str, region: str) -> bool:
+def is_not_offered(instance_type: str, region: str) -> bool:
     """Whether the catalogue is certain that the region does not have the type. It has no data for most regions."""
     rows: list[dict[str, Any]] = table("regions")["offerings"]
     found = (one for one in rows if one["instance_type"] == instance_type and region in one["regions"])
@@ -204,7 +193,7 @@ def _check_address(uri: str, where: str) -> None:
         )
 
 
-def _check_role(arn: str, account: Account) -> None:
+def check_role(arn: str, account: Account) -> None:
     """Check the role against `account.yaml`. Without the file any role of any account exists, since job files name
     the roles of real accounts."""
     if account.role_account not in (None, arn.split(":")[4]):
@@ -219,7 +208,7 @@ def _check_role(arn: str, account: Account) -> None:
         )
 
 
-def _check_network(config: Request, account: Account) -> None:
+def check_network(config: Request, account: Account) -> None:
     """Check the ids where `account.yaml` lists subnets or groups. Job files name the ids of real accounts."""
     vpcs = set()
     if account.lists("subnets"):

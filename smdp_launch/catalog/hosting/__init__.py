@@ -1,0 +1,1 @@
+"""Facts about hosting: instance types of endpoints, and AWS's inference images."""

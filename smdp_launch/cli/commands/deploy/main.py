@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from smdp_launch.cli.shared import options
+
+if TYPE_CHECKING:
+    from smdp_launch.errors import ExitCode
+
+
+@click.command("deploy")
+@options.job_name
+@click.option(
+    "--file",
+    "job_file",
+    metavar="JOBFILE",
+    type=click.Path(path_type=Path),
+    help="Job file with the section serve. Default: the one that the job was launched from.",
+)
+@options.settings
+@click.option("--local", is_flag=True, help="Serve the model of a local job on this machine.")
+@click.option(
+    "--input",
+    "input_",
+    metavar="PATH",
+    type=click.Path(exists=True, path_type=Path),
+    help="With --local and `kind: batch`: the file or folder to read in place of serve.input.",
+)
+@options.ttl
+@click.option("--dry-run", "--plan", is_flag=True, help="Show the requests and the cost, and exit.")
+@click.option("--yes", "-y", is_flag=True, help="Deploy without confirmation.")
+@click.option("--wait/--no-wait", default=True, help="Wait until the endpoint answers requests (the default).")
+@options.region
+@options.json_document
+def command(
+    name: str | None,
+    job_file: Path | None,
+    settings: tuple[str, ...],
+    local: bool,
+    input_: Path | None,
+    ttl: int | None,
+    dry_run: bool,
+    yes: bool,
+    wait: bool,
+    region: str | None,
+    as_json: bool,
+) -> ExitCode:
+    """Serve the model of job NAME (default: the latest) as the section serve of its job file says.
+
+    The command creates a model, an endpoint configuration and an endpoint, all with the name of the job, or none of
+    them: what cannot be completed is deleted again. An endpoint costs money until `undeploy` deletes it.
+    """
+    from smdp_launch.cli.shared.local_runs import require_linux
+
+    if local:
+        require_linux("deploy --local")
+    more = () if ttl is None else (f"serve.lifetime={ttl}",)
+    from smdp_launch.cli.commands.deploy.session import DeployOptions, deploy
+
+    if input_ is not None and not local:
+        raise click.UsageError("--input requires --local: on AWS, a transform reads serve.input")
+    chosen = DeployOptions(local, dry_run, yes, wait, as_json, input_)
+    try:
+        return deploy(name, job_file, (*settings, *more), region, chosen)
+    except (KeyboardInterrupt, click.Abort):  # before the first request: later ones defer it
+        click.echo("nothing was created", err=True)
+        raise

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from smdp_launch.cli.render.json_output import print_document
+from smdp_launch.cli.shared import options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from smdp_launch.serving.listing import ListedEndpoint
+    from smdp_launch.serving.undeploy import Undeployed
+
+_MOST = 1000
+
+
+@click.command("endpoints")
+@click.option(
+    "--region", metavar="REGION", help="List the endpoints of smdp-launch in your AWS account in this region."
+)
+@click.option("--expire", is_flag=True, help="Delete the endpoints that are past their lifetime.")
+@click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(1, _MOST),
+    default=100,
+    show_default=True,
+    help="With --region: examine the newest N endpoints of the account.",
+)
+@options.json_document
+def command(region: str | None, expire: bool, limit: int, as_json: bool) -> None:
+    """List the endpoints that were deployed from this folder: status, age, cost until now and time left.
+
+    With --region, list all endpoints of your AWS account in that region that smdp-launch has deployed.
+    """
+    from smdp_launch.cli.render.serving import endpoints_json, print_endpoints, print_undeployed
+    from smdp_launch.cli.render.terminal.retries import print_retry
+    from smdp_launch.serving.listing import endpoints_of_folder, endpoints_of_region
+
+    found = endpoints_of_folder(print_retry) if region is None else endpoints_of_region(region, limit, print_retry)
+    deleted = _expire(found) if expire else []
+    if as_json:
+        print_document(endpoints_json(found, deleted))
+        return
+    if not expire:
+        print_endpoints(found, region)
+        return
+    if not deleted:
+        click.echo("no endpoint is past its lifetime")
+    for one in deleted:
+        print_undeployed(one)
+
+
+def _expire(found: Sequence[ListedEndpoint]) -> list[Undeployed]:
+    from smdp_launch.cli.render.terminal.retries import print_retry
+    from smdp_launch.cli.shared.follow_session import interrupts_deferred
+    from smdp_launch.jobs.service.clients import connection
+    from smdp_launch.serving.local import let_end
+    from smdp_launch.serving.undeploy import undeploy
+
+    results = []
+    for one in found:
+        if not one.is_expired:
+            continue
+        with connection(one.where, one.known.state if one.known is not None else None)() as clients:
+            clients.on_waiting = print_retry
+            with interrupts_deferred(clients):
+                results.append(undeploy(clients, one.name, one.known))
+        if one.known is not None and one.known.keeps_cloud and one.known.state is not None:
+            let_end(one.known.state)
+    return results

@@ -1,0 +1,80 @@
+"""The section ``serve`` of the job file: how the trained model answers requests."""
+
+# No `from __future__ import annotations`: with it, pydantic compiles each string annotation at every start.
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from smdp_launch.jobfile.model.section import Section
+from smdp_launch.jobfile.model.types import (
+    DAY,
+    ContentType,
+    Image,
+    InstanceType,
+    Role,
+    S3Uri,
+    Text,
+    VariableName,
+    VariableValue,
+)
+
+#: Limits of SageMaker for an endpoint (CreateEndpointConfig, ProductionVariant), in seconds.
+SHORTEST_TIMEOUT, LONGEST_TIMEOUT = 60, 3600
+_Timeout = Annotated[int, Field(ge=SHORTEST_TIMEOUT, le=LONGEST_TIMEOUT)]
+
+Kind = Literal["realtime", "serverless", "async", "batch"]
+
+
+class Serve(Section):
+    """How `deploy` serves the model that the job trains."""
+
+    kind: Annotated[
+        Kind,
+        Field(
+            description=(
+                "`realtime`: hosts that answer at once; `serverless`: no hosts of your own; `async`: answers in S3;"
+                " `batch`: a transform job over `input`."
+            )
+        ),
+    ] = "realtime"
+    entry: Annotated[
+        Text | None, Field(description="Script with `model_fn`, at the top of `script.source`; packed with the model.")
+    ] = None
+    image: Annotated[
+        Image | None, Field(description="URI of the serving image; AWS's image of the framework by default.")
+    ] = None
+    instance_type: Annotated[
+        InstanceType | None, Field(description="Such as ml.m5.large; all kinds except `serverless` need one.")
+    ] = None
+    instance_count: Annotated[int, Field(ge=1, le=1000, description="Hosts.")] = 1
+    memory_mb: Annotated[
+        Literal[1024, 2048, 3072, 4096, 5120, 6144] | None, Field(description="Memory of a `serverless` endpoint (MB).")
+    ] = None
+    concurrency: Annotated[
+        int | None, Field(ge=1, le=200, description="Requests that a `serverless` endpoint answers at a time.")
+    ] = None
+    environment: Annotated[
+        dict[VariableName, VariableValue],
+        Field(max_length=96, description="Environment variables of the serving containers. Do not put secrets here."),
+    ] = Field(default={})
+    startup_timeout: Annotated[
+        _Timeout | None, Field(description="Seconds until a container must answer its health check, 60 to 3600.")
+    ] = None
+    download_timeout: Annotated[
+        _Timeout | None, Field(description="Seconds until the model must be on the host, 60 to 3600.")
+    ] = None
+    lifetime: Annotated[
+        int | None, Field(ge=60, le=365 * DAY, description="Seconds after which the endpoint is to be deleted.")
+    ] = None
+    expiry_role: Annotated[
+        Role | None,
+        Field(description="Role with which EventBridge Scheduler deletes the endpoint at the end of `lifetime`."),
+    ] = None
+    max_usd: Annotated[
+        float | None,
+        Field(gt=0, le=1e9, description="Most USD that the endpoint may cost during `lifetime`; more is refused."),
+    ] = None
+    input: Annotated[S3Uri | None, Field(description="Location of the objects that a `batch` transform reads.")] = None
+    content_type: Annotated[
+        ContentType | None, Field(description="MIME type of requests, such as application/json.")
+    ] = None

@@ -1,0 +1,51 @@
+"""The fault of a local endpoint, in the form in which a client requests it from the local cloud."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from typing import Literal, get_args
+
+Kind = Literal["slow-start", "crash", "overload"]
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+#: In a model's Environment: the fault as JSON (`EndpointFault.to_text`). Only the local cloud reads it.
+VARIABLE = "SMDP_LOCAL_ENDPOINT_FAULT"
+
+
+@dataclass(frozen=True)
+class EndpointFault:
+    """One fault of the hosts that serve one model.
+
+    Args:
+        kind: ``slow-start``: the health check of each container fails for `seconds` after its start. ``crash``: the
+            container of one host is killed, once, `after` seconds after all hosts are in service. ``overload``:
+            `after` seconds after that, requests are refused with ServiceUnavailable for `seconds`.
+    """
+
+    kind: Kind
+    seconds: float = 0.0
+    after: float = 0.0
+
+    def to_text(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @staticmethod
+    def parse(text: str) -> EndpointFault:
+        """Read the text that `to_text` writes.
+
+        Raises:
+            ValueError: the text is not that of a fault.
+        """
+        try:
+            fault = EndpointFault(**json.loads(text))
+        except TypeError as error:
+            raise ValueError(f"{text!r} is not a fault of an endpoint: {error}") from error
+        if fault.kind not in KINDS:
+            raise ValueError(f"{text!r} is not a fault of an endpoint: its kind must be one of {', '.join(KINDS)}")
+        for value in (fault.seconds, fault.after):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+                raise ValueError(f"{text!r} is not a fault of an endpoint: its numbers must be 0 or more")
+        return fault

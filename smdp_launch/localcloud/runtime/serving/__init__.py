@@ -1,0 +1,1 @@
+"""The supervisor of an endpoint, and the hosts that serve its models."""

@@ -1,0 +1,1 @@
+"""The SageMaker calls about models, endpoint configurations and endpoints, and InvokeEndpoint."""

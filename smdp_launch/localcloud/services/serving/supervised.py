@@ -1,0 +1,125 @@
+"""Folders that each have a supervisor process: endpoints and transform jobs.
+
+A supervisor inherits the locked `supervisor.lock`, so a visible folder whose lock is free has no supervisor any more.
+"""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from smdp_launch.localcloud.environment import server_environment
+from smdp_launch.localcloud.errors import ServiceError, validation
+from smdp_launch.localcloud.files import Lock, is_locked, remove_tree
+from smdp_launch.localcloud.layout import EndpointFolder, StateFolder
+
+_UNFINISHED = ".new-"
+
+Folder = TypeVar("Folder", bound=EndpointFolder)
+
+
+class Supervised(Generic[Folder]):
+    """The folders of one kind, below one root. Any thread may call the methods.
+
+    Args:
+        kind: makes a folder of a path.
+        module: of the supervisor, which gets the folder as its argument.
+    """
+
+    def __init__(self, state: StateFolder, root: Path, kind: Callable[[Path], Folder], module: str) -> None:
+        self.lock = threading.Lock()
+        self._state = state
+        self._root = root
+        self._kind = kind
+        self._module = module
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        for leftover in root.glob(f"{_UNFINISHED}*"):
+            remove_tree(leftover)
+        self._watched = {path.name for path in root.iterdir() if path.is_dir()}
+
+    def start(self, name: str, write: Callable[[Folder], None], taken: Callable[[Folder], ServiceError]) -> None:
+        """Create a folder, with the files that `write` writes, and start its supervisor.
+
+        Raises the error that `taken` returns where the folder exists, and ServiceError while the local cloud is being
+        ended: the command that ends it has already listed what to stop.
+        """
+        shutdown = Lock(self._state.shutdown_lock)
+        try:
+            if not shutdown.take(shared=True):
+                raise validation("The local cloud is going down; try again when it is up.")
+            self._start(name, write, taken)
+        finally:
+            shutdown.release()
+
+    def _start(self, name: str, write: Callable[[Folder], None], taken: Callable[[Folder], ServiceError]) -> None:
+        draft = self._kind(self._root / f"{_UNFINISHED}{secrets.token_hex(8)}")
+        draft.root.mkdir(mode=0o700)
+        try:
+            write(draft)
+            lock = Lock(draft.lock)
+        except OSError:
+            remove_tree(draft.root)
+            raise
+        try:
+            lock.take()
+            folder = self._kind(self._root / name)
+            with self.lock:
+                try:
+                    draft.root.rename(folder.root)
+                except OSError:
+                    remove_tree(draft.root)
+                    raise taken(folder) from None
+                self._watched.add(name)
+                self._processes[name] = self._run(folder, lock)
+        finally:
+            lock.release()
+
+    def folders(self) -> list[Folder]:
+        """Those that have a supervisor or are not finalized."""
+        with self.lock:
+            return [self._kind(self._root / name) for name in sorted(self._watched)]
+
+    def active(self) -> bool:
+        """Whether a supervisor runs."""
+        return any(is_locked(folder.lock) for folder in self.folders())
+
+    def reap(self, finalize: Callable[[Folder], bool]) -> None:
+        """Call `finalize` for each folder without a supervisor, again and again until it returns True."""
+        for folder in self.folders():
+            process = self._processes.get(folder.name)
+            if process is not None:
+                process.poll()
+            if not is_locked(folder.lock) and finalize(folder):
+                with self.lock:
+                    self._watched.discard(folder.name)
+                    self._processes.pop(folder.name, None)
+
+    def kill(self) -> None:
+        """Kill the supervisors that this server has started; their hosts end with them."""
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+    def remove(self, folder: Folder) -> None:
+        removed = self._root / f"{_UNFINISHED}{secrets.token_hex(8)}"
+        folder.root.rename(removed)
+        remove_tree(removed)
+
+    def _run(self, folder: Folder, lock: Lock) -> subprocess.Popen[bytes]:
+        with folder.supervisor_log.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", self._module, str(folder.root)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env=server_environment(),
+                start_new_session=True,
+                pass_fds=(lock.fileno(),),
+            )

@@ -1,0 +1,1 @@
+"""Endpoints: from the trained model of a job to its answers."""

@@ -1,0 +1,251 @@
+"""The resources of a deployment: each is created, recognised and deleted by calls of its own.
+
+A call is retried as every call of the launcher. If an answer is lost, the retry finds a resource with the name: it is
+ours if it has the tag of this deployment.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from smdp_launch.errors import Interrupted, Refused, ServiceProblem
+from smdp_launch.jobs.service.clients import Clients
+from smdp_launch.jobs.service.error_kinds import ErrorKind
+from smdp_launch.jobs.service.retry import call_with_retries
+from smdp_launch.jobs.service.retry_policy import Waiting
+from smdp_launch.request.build import PLAN_TAG, Request
+from smdp_launch.request.names import S3Location
+
+#: Codes and texts with which the services answer for a resource that does not exist.
+_MISSING_CODES = frozenset({"ResourceNotFound", "ResourceNotFoundException", "NoSuchKey", "NoSuchBucket", "404"})
+_MISSING_TEXTS = ("could not find", "cannot find", "does not exist", "not found")
+_SCHEDULER = "scheduler"
+_LONGEST_START = 3600.0  # seconds
+
+
+@dataclass(frozen=True)
+class Resource:
+    """One resource of a deployment.
+
+    Args:
+        title: for messages, such as ``endpoint NAME``.
+        create: raises as `call_with_retries` does, and Refused if the name belongs to something else.
+        delete: returns whether there was something to delete.
+    """
+
+    title: str
+    create: Callable[[], None]
+    delete: Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The calls of one kind of resource of SageMaker.
+
+    Args:
+        title: for messages, as a noun.
+        field: of the request, with the name.
+        call: the name of the operation without its verb, in botocore's form.
+        arn: the field of the description with the ARN.
+    """
+
+    title: str
+    field: str
+    call: str
+    arn: str
+
+
+MODEL = Kind("model", "ModelName", "model", "ModelArn")
+CONFIG = Kind("endpoint configuration", "EndpointConfigName", "endpoint_config", "EndpointConfigArn")
+ENDPOINT = Kind("endpoint", "EndpointName", "endpoint", "EndpointArn")
+TRANSFORM = Kind("transform job", "TransformJobName", "transform_job", "TransformJobArn")
+
+
+def is_missing(error: Exception) -> bool:
+    """Whether a service says with this error that the resource does not exist."""
+    from botocore.exceptions import ClientError
+
+    if not isinstance(error, ClientError):
+        return False
+    answer = error.response.get("Error", {})
+    code, text = str(answer.get("Code")), str(answer.get("Message", "")).lower()
+    return code in _MISSING_CODES or (code == "ValidationException" and any(one in text for one in _MISSING_TEXTS))
+
+
+def describe(clients: Clients, kind: Kind, name: str) -> Mapping[str, Any] | None:
+    """The service's description of the resource; None if there is none.
+
+    Raises:
+        ServiceProblem: the service refused, or did not answer.
+        EnvironmentProblem: the credentials have expired.
+    """
+
+    def call() -> Mapping[str, Any] | None:
+        try:
+            answer: Mapping[str, Any] = getattr(clients.sagemaker, f"describe_{kind.call}")(**{kind.field: name})
+        except Exception as error:
+            if is_missing(error):
+                return None
+            raise
+        return answer
+
+    return call_with_retries(clients, f"{kind.title} {name} cannot be described", call)
+
+
+def resource(clients: Clients, kind: Kind, request: Request) -> Resource:
+    """A resource of SageMaker that ``request`` creates."""
+    name = str(request[kind.field])
+    title = f"{kind.title} {name}"
+
+    def create() -> None:
+        from botocore.exceptions import ClientError
+
+        try:
+            getattr(clients.sagemaker, f"create_{kind.call}")(**request)
+        except ClientError as error:
+            if not _says_exists(error):
+                raise
+            if not is_ours(clients, kind, request):
+                raise Refused(
+                    f"there is another {title}: it does not belong to this deployment; `smdp-launch undeploy` deletes "
+                    "an earlier deployment of the same job"
+                ) from error
+
+    return Resource(
+        title,
+        lambda: call_with_retries(clients, f"{title} could not be created", create),
+        lambda: delete(clients, kind, name),
+    )
+
+
+def delete(clients: Clients, kind: Kind, name: str) -> bool:
+    """Delete the resource; a transform job is stopped. Return False if there was nothing to delete.
+
+    SageMaker deletes an endpoint only when it has started or failed, so this waits for that.
+
+    Raises:
+        ServiceProblem: the service refused, or did not answer, or the endpoint still starts after an hour.
+        EnvironmentProblem: the credentials have expired.
+        Interrupted: during a wait; the resource still exists.
+    """
+    began, is_first = time.time(), True
+    while True:
+        try:
+            return _delete(clients, kind, name)
+        except ServiceProblem as error:
+            if kind is not ENDPOINT or not _is_in_progress(error.__cause__) or time.time() - began > _LONGEST_START:
+                raise
+            if is_first:
+                what = f"endpoint {name} cannot be deleted before it has started"
+                clients.on_waiting(Waiting(what, "SageMaker refuses it", began, clients.poll, ErrorKind.TEMPORARY))
+            is_first = False
+        if clients.interrupted.wait(clients.poll):
+            raise Interrupted(f"endpoint {name} still starts, and SageMaker deletes it only after that")
+
+
+def _delete(clients: Clients, kind: Kind, name: str) -> bool:
+    verb = "stop" if kind is TRANSFORM else "delete"
+
+    def call() -> bool:
+        try:
+            getattr(clients.sagemaker, f"{verb}_{kind.call}")(**{kind.field: name})
+        except Exception as error:
+            if is_missing(error) or (kind is TRANSFORM and _has_ended(clients, name)):
+                return False
+            raise
+        return True
+
+    return call_with_retries(clients, f"{kind.title} {name} could not be deleted", call)
+
+
+def _is_in_progress(error: Any) -> bool:
+    """Whether the service says that the endpoint starts or changes, during which it cannot be deleted."""
+    from botocore.exceptions import ClientError
+
+    return isinstance(error, ClientError) and "in-progress" in str(error.response["Error"].get("Message"))
+
+
+def _has_ended(clients: Clients, name: str) -> bool:
+    """Raises:
+    ClientError: the service refused.
+    """
+    status = clients.sagemaker.describe_transform_job(TransformJobName=name)["TransformJobStatus"]
+    return status in ("Completed", "Failed", "Stopped", "Stopping")
+
+
+def is_ours(clients: Clients, kind: Kind, request: Request) -> bool:
+    """Whether the existing resource has the tag of this deployment."""
+    described = getattr(clients.sagemaker, f"describe_{kind.call}")(**{kind.field: request[kind.field]})
+    return tags_of(clients, str(described[kind.arn])).get(PLAN_TAG) == _tag(request)
+
+
+def tags_of(clients: Clients, arn: str) -> dict[str, str]:
+    """Raises:
+    ClientError: the service refused.
+    """
+    pages = clients.sagemaker.get_paginator("list_tags").paginate(ResourceArn=arn)
+    return {str(one["Key"]): str(one["Value"]) for page in pages for one in page["Tags"]}
+
+
+def _tag(request: Request) -> str:
+    return next(str(one["Value"]) for one in request["Tags"] if one["Key"] == PLAN_TAG)
+
+
+def _says_exists(error: Any) -> bool:
+    answer = error.response.get("Error", {})
+    text = str(answer.get("Message", "")).lower()
+    return answer.get("Code") in ("ResourceInUse", "ConflictException") or "already exist" in text
+
+
+def schedule(clients: Clients, request: Request) -> Resource:
+    """The schedule of EventBridge Scheduler that deletes the endpoint."""
+    name = str(request["Name"])
+    title = f"schedule {name}"
+
+    def create() -> None:
+        from botocore.exceptions import ClientError
+
+        try:
+            clients.service(_SCHEDULER).create_schedule(**request)
+        except ClientError as error:
+            if not _says_exists(error):
+                raise
+            clients.service(_SCHEDULER).update_schedule(**request)
+
+    return Resource(
+        title,
+        lambda: call_with_retries(clients, f"{title} could not be created", create),
+        lambda: delete_schedule(clients, name),
+    )
+
+
+def delete_schedule(clients: Clients, name: str) -> bool:
+    def call() -> bool:
+        try:
+            clients.service(_SCHEDULER).delete_schedule(Name=name)
+        except Exception as error:
+            if is_missing(error):
+                return False
+            raise
+        return True
+
+    return call_with_retries(clients, f"schedule {name} could not be deleted", call)
+
+
+def delete_object(clients: Clients, where: S3Location) -> bool:
+    """Delete one object. Return False if there was none."""
+
+    def call() -> bool:
+        try:
+            clients.s3.head_object(Bucket=where.bucket, Key=where.key)
+        except Exception as error:
+            if is_missing(error):
+                return False
+            raise
+        clients.s3.delete_object(Bucket=where.bucket, Key=where.key)
+        return True
+
+    return call_with_retries(clients, f"{where} could not be deleted", call)

@@ -1,0 +1,47 @@
+"""The digits of the template: trained, deployed and asked for 1,000 digits that the training has not seen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from smdp_launch.errors import ExitCode
+from smdp_launch.jobs.records.history import STATE_FOLDER
+from tests.conftest import command_in
+from tests.localcloud.conftest import assert_nothing_runs
+from tests.support.json_documents import the_document
+
+pytestmark = [pytest.mark.torch, pytest.mark.runs]
+
+
+def test_endpoint_has_exactly_the_accuracy_of_the_training_log(tmp_path: Path) -> None:
+    run = command_in(tmp_path)
+    assert run("init", "--template", "mnist").returncode == ExitCode.OK
+    launched = run("launch", "--local", "--hosts", "2", "--workers-per-host", "1")
+    assert launched.returncode == ExitCode.OK, launched.stderr
+    (line,) = run("logs", "--grep", '"event": "result"').stdout.splitlines()
+    result = json.loads(line.partition(" | ")[2])
+    assert result["digits"] == 1000
+
+    deployed = run("deploy", "--local", "--json")
+    assert the_document(deployed, "deploy")["status"] == "InService"
+    answer = json.loads(run("invoke", "data/test/images.idx3").stdout)
+    labels = (tmp_path / "data" / "test" / "labels.idx1").read_bytes()[8:]
+    assert len(answer["labels"]) == len(labels) == 1000
+    right = sum(ours == label for ours, label in zip(answer["labels"], labels, strict=True))
+    assert right / 1000 == result["accuracy"]
+    print(f"\n{right} of 1,000 digits, as in the training log")
+
+    images = (tmp_path / "data" / "test" / "images.idx3").read_bytes()[16:]
+    rows = [[list(images[at + 28 * row : at + 28 * row + 28]) for row in range(28)] for at in (0, 784)]
+    (tmp_path / "two.json").write_text(json.dumps(rows))
+    as_json = json.loads(run("invoke", "two.json").stdout)
+    assert as_json["labels"] == answer["labels"][:2]
+    assert as_json["probabilities"] == answer["probabilities"][:2]
+
+    wrong = run("invoke", "job.yaml")
+    assert (wrong.returncode, "the body is no IDX file" in wrong.stderr) == (ExitCode.SERVICE, True), wrong.stderr
+    assert the_document(run("undeploy", "--json"), "undeploy")["left"] == {}
+    assert_nothing_runs(str(tmp_path / STATE_FOLDER))

@@ -1,0 +1,2 @@
+def load_model(model_dir):
+    return model_dir

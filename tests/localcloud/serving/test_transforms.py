@@ -1,0 +1,244 @@
+"""Batch transform: objects in, objects with the model's answers out."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from smdp_launch.localcloud.client import shared
+from tests.support.services.cloud import BUCKET, kill, processes_with
+from tests.support.services.serving import Serving
+from tests.support.waiting import wait_for
+
+ENDED = ("Completed", "Failed", "Stopped")
+#: Answers each line of the body with its length and the number of lines of the request.
+LINES = """
+import os
+
+def model_fn(model_dir):
+    return None
+
+def transform_fn(model, body, content_type, accept):
+    if "bad" in body:
+        raise ValueError("a bad line")
+    lines = body.splitlines()
+    return "\\n".join(f"{len(line)} of {len(lines)}" for line in lines) + os.environ.get("END", ""), accept
+"""
+
+
+@pytest.fixture(scope="module")
+def model(serving: Serving) -> str:
+    return serving.create_model("lines", LINES)
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing(serving: Serving) -> Iterator[None]:
+    yield
+    root = serving.cloud.state_dir / "transforms"
+    wait_for(lambda: not processes_with(str(root)), "the end of the jobs' processes")
+    assert not [path for name in ("hosts", "models", "scratch") for path in root.glob(f"*/{name}")]
+
+
+def request(name: str, model: str, prefix: str, **changes: Any) -> dict[str, Any]:
+    source = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/{prefix}"}}
+    made = {
+        "TransformJobName": name,
+        "ModelName": model,
+        "TransformInput": {"DataSource": source, "ContentType": "text/csv", **changes.pop("TransformInput", {})},
+        "TransformOutput": {"S3OutputPath": f"s3://{BUCKET}/out/{name}", **changes.pop("TransformOutput", {})},
+        "TransformResources": {"InstanceType": "ml.m5.large", "InstanceCount": 1},
+    }
+    return {**made, **changes}
+
+
+def put(serving: Serving, key: str, body: bytes) -> None:
+    serving.cloud.s3.put_object(Bucket=BUCKET, Key=key, Body=body)
+
+
+def run(serving: Serving, name: str, model: str, prefix: str, **changes: Any) -> dict[str, Any]:
+    serving.sagemaker.create_transform_job(**request(name, model, prefix, **changes))
+    return ended(serving, name)
+
+
+def ended(serving: Serving, name: str) -> dict[str, Any]:
+    def found() -> dict[str, Any] | None:
+        answer = serving.sagemaker.describe_transform_job(TransformJobName=name)
+        return answer if answer["TransformJobStatus"] in ENDED else None
+
+    return wait_for(found, f"the end of {name}")  # type: ignore[no-any-return]
+
+
+def outputs(serving: Serving, name: str) -> dict[str, bytes]:
+    prefix = f"out/{name}/"
+    return {key.removeprefix(prefix): serving.cloud.object(key) for key in serving.cloud.keys(prefix)}
+
+
+def test_objects_are_transformed_below_the_output_path(serving: Serving, model: str) -> None:
+    put(serving, "whole/a.csv", b"1\n22\n")
+    put(serving, "whole/sub/b.csv", b"333")
+    described = run(serving, "whole", model, "whole/", TransformOutput={"Accept": "text/csv"})
+    assert described["TransformJobStatus"] == "Completed", described.get("FailureReason")
+    assert outputs(serving, "whole") == {"a.csv.out": b"1 of 2\n2 of 2", "sub/b.csv.out": b"3 of 1"}
+    assert described["TransformStartTime"] <= described["TransformEndTime"]
+    assert described["TransformJobArn"].endswith(":transform-job/whole")
+    group = {"logGroupName": "/aws/sagemaker/TransformJobs", "logStreamNamePrefix": "whole/"}
+    assert any("serving inference.py" in one["message"] for one in serving.logs.filter_log_events(**group)["events"])
+
+
+@pytest.mark.parametrize(
+    ("strategy", "assemble", "end", "expected"),
+    [
+        ("SingleRecord", "Line", "", b"1 of 1\n2 of 1\n3 of 1\n"),
+        pytest.param("SingleRecord", "None", ";", b"1 of 1;2 of 1;3 of 1;", marks=pytest.mark.runs),
+        pytest.param("MultiRecord", "Line", "", b"1 of 3\n2 of 3\n3 of 3\n", marks=pytest.mark.runs),
+    ],
+)
+def test_lines_are_records(
+    serving: Serving, model: str, strategy: str, assemble: str, end: str, expected: bytes
+) -> None:
+    name = f"lines-{strategy}-{assemble}"
+    put(serving, f"{name}/a.csv", b"1\n22\n\n333\n")
+    described = run(
+        serving,
+        name,
+        model,
+        f"{name}/",
+        BatchStrategy=strategy,
+        Environment={"END": end},
+        MaxConcurrentTransforms=2,
+        TransformInput={"SplitType": "Line"},
+        TransformOutput={"AssembleWith": assemble, "Accept": "text/csv"},
+    )
+    assert described["TransformJobStatus"] == "Completed", described.get("FailureReason")
+    assert outputs(serving, name) == {"a.csv.out": expected}
+
+
+@pytest.mark.runs
+def test_payloads_are_limited_and_inputs_decompressed_on_several_hosts(serving: Serving, model: str) -> None:
+    line = b"x" * (300 * 1024) + b"\n"
+    put(serving, "packed/a.csv.gz", gzip.compress(line * 7))
+    described = run(
+        serving,
+        "packed",
+        model,
+        "packed/a",
+        MaxPayloadInMB=1,
+        MaxConcurrentTransforms=2,
+        TransformInput={"SplitType": "Line", "CompressionType": "Gzip"},
+        TransformOutput={"AssembleWith": "Line"},
+        TransformResources={"InstanceType": "ml.m5.large", "InstanceCount": 2},
+    )
+    assert described["TransformJobStatus"] == "Completed", described.get("FailureReason")
+    length = len(line) - 1
+    three = b"".join(b"%d of 3\n" % length for _ in range(3))
+    assert outputs(serving, "packed") == {"a.csv.gz.out": three + three + b"%d of 1\n" % length}
+
+
+def test_error_of_the_model_fails_the_job_with_object_and_cause(serving: Serving, model: str) -> None:
+    put(serving, "bad/a.csv", b"1\nbad\n")
+    described = run(serving, "bad", model, "bad/", ModelClientConfig={"InvocationsMaxRetries": 0})
+    assert described["TransformJobStatus"] == "Failed"
+    assert described["FailureReason"].startswith("ClientError: bad/a.csv: Received server error (500) from primary")
+    assert "transform_fn failed: ValueError: a bad line" in described["FailureReason"]
+    assert outputs(serving, "bad") == {}
+
+
+@pytest.mark.parametrize(
+    ("key", "body", "changes", "reason"),
+    [
+        ("other/a", b"1", {}, "ClientError: No S3 objects found under S3 URL 's3://bucket/absent/'."),
+        ("absent/a", b"x" * (2 << 20), {"MaxPayloadInMB": 1}, "ClientError: absent/a: a record has 2097152 bytes"),
+        ("absent/a", b"x", {"TransformInput": {"CompressionType": "Gzip"}}, "ClientError: absent/a: it is not whole"),
+    ],
+    ids=["none", "large", "gzip"],
+)
+def test_input_that_cannot_be_sent_fails_the_job(
+    serving: Serving,
+    model: str,
+    key: str,
+    body: bytes,
+    changes: dict[str, Any],
+    reason: str,
+    request: pytest.FixtureRequest,
+) -> None:
+    put(serving, key, body)
+    name = f"input-{request.node.callspec.id}"
+    described = run(serving, name, model, "absent/", **changes)
+    serving.cloud.s3.delete_object(Bucket=BUCKET, Key=key)
+    assert described["TransformJobStatus"] == "Failed"
+    assert described["FailureReason"].startswith(reason)
+
+
+@pytest.mark.runs
+def test_model_that_cannot_be_served_fails_the_job(serving: Serving) -> None:
+    broken = serving.create_model("broken", "raise ValueError('no such luck')")
+    put(serving, "broken/a.csv", b"1")
+    described = run(serving, "broken", broken, "broken/")
+    assert described["FailureReason"].startswith("AlgorithmError: The container exited with code 1: ")
+    assert "no such luck" in described["FailureReason"]
+
+
+def test_job_is_stopped_during_a_request_and_listed(serving: Serving) -> None:
+    started = serving.cloud.state_dir / "started"
+    script = f"""
+        import time
+        def model_fn(d): return None
+        def predict_fn(data, model):
+            open({str(started)!r}, "w").close()
+            time.sleep(600)
+        """
+    slow = serving.create_model("sleeper", script)
+    put(serving, "slow/a.csv", b"1")
+    serving.sagemaker.create_transform_job(**request("stopped", slow, "slow/"))
+    wait_for(started.exists, "the request to begin")
+    assert "transform/stopped" in shared.status(serving.cloud.state_dir).running
+    serving.sagemaker.stop_transform_job(TransformJobName="stopped")
+    assert ended(serving, "stopped")["TransformJobStatus"] == "Stopped"
+    listed = serving.sagemaker.list_transform_jobs(StatusEquals="Stopped")["TransformJobSummaries"]
+    assert [one["TransformJobName"] for one in listed] == ["stopped"]
+    with pytest.raises(ClientError, match="is in status Stopped"):
+        serving.sagemaker.stop_transform_job(TransformJobName="stopped")
+
+
+@pytest.mark.runs
+def test_killed_supervisor_fails_the_job(serving: Serving) -> None:
+    slow = serving.create_model("sleeper-2", "import time\ndef model_fn(d): time.sleep(600)\n")
+    put(serving, "slow/a.csv", b"1")
+    serving.sagemaker.create_transform_job(**request("killed", slow, "slow/"))
+    pid = serving.cloud.state_dir / "transforms" / "killed" / "supervisor.pid"
+    wait_for(pid.exists, "the supervisor")
+    kill(int(pid.read_text().partition(":")[2].strip(" }")))
+    assert "the job's supervisor died" in ended(serving, "killed")["FailureReason"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"ModelName": "unknown"}, "Could not find model"),
+        ({"TransformInput": {"SplitType": "RecordIO"}}, "does not support this SplitType"),
+        ({"DataProcessing": {"JoinSource": "Input"}}, "does not support JoinSource"),
+        ({"MaxConcurrentTransforms": 20, "MaxPayloadInMB": 6}, "must not be greater than 100"),
+    ],
+)
+def test_request_that_cannot_run_is_refused(
+    serving: Serving, model: str, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ClientError, match=message):
+        serving.sagemaker.create_transform_job(**request("refused", model, "whole/", **changes))
+
+
+def test_taken_and_unknown_names_are_refused(serving: Serving, model: str) -> None:
+    put(serving, "taken/a.csv", b"1")
+    run(serving, "taken", model, "taken/")
+    with pytest.raises(ClientError) as caught:
+        serving.sagemaker.create_transform_job(**request("taken", model, "taken/"))
+    assert caught.value.response["Error"]["Code"] == "ResourceInUse"
+    with pytest.raises(ClientError, match='Could not find requested job with name "unknown"'):
+        serving.sagemaker.describe_transform_job(TransformJobName="unknown")
+    arn = "arn:aws:sagemaker:us-east-1:000000000000:transform-job/taken"
+    serving.sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": "a", "Value": "b"}])
+    assert serving.sagemaker.list_tags(ResourceArn=arn)["Tags"] == [{"Key": "a", "Value": "b"}]
