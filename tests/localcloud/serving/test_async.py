@@ -103,6 +103,7 @@ def test_errors_of_model_and_input_are_written_to_s3(serving: Serving, endpoint:
     assert object_at(serving, absent["FailureLocation"]).startswith(b"The input cannot be read: NoSuchKey")
 
 
+@pytest.mark.runs
 def test_request_waits_for_a_healthy_host(serving: Serving, endpoint: str) -> None:
     kill(container(serving.hosts(endpoint)[0]["address"]))
     answer = ask(serving, endpoint, InputLocation=put(serving, "in/wait.json", b"[5]"))
@@ -113,6 +114,7 @@ def test_real_time_request_is_refused(serving: Serving, endpoint: str) -> None:
     assert "use InvokeEndpointAsync" in serving.error(endpoint)["Error"]["Message"]
 
 
+@pytest.mark.runs
 def test_endpoint_without_configuration_is_refused(serving: Serving, doubling: str) -> None:
     with pytest.raises(ClientError, match="is not an asynchronous inference endpoint"):
         ask(serving, doubling, InputLocation=f"s3://{BUCKET}/in/0.json")

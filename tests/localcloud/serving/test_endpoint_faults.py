@@ -21,6 +21,7 @@ def test_injected_crash_is_survived_by_the_other_host(serving: Serving) -> None:
     serving.delete("crash")
 
 
+@pytest.mark.runs
 def test_injected_overload_refuses_requests_for_its_time(serving: Serving) -> None:
     serving.deploy("overload", **{VARIABLE: EndpointFault("overload", seconds=2).to_text()})
     serving.await_log("overload", "fault injected: requests are refused for 2 s")
@@ -62,6 +63,7 @@ def test_text_that_is_no_fault_is_refused(text: str) -> None:
         EndpointFault.parse(text)
 
 
+@pytest.mark.runs
 def test_invalid_fault_fails_the_endpoint(serving: Serving) -> None:
     serving.start("invalid-fault", **{VARIABLE: '{"kind": "other"}'})
     described = serving.wait("invalid-fault")

@@ -137,6 +137,7 @@ def test_update_that_fails_keeps_the_old_hosts(serving: Serving) -> None:
     serving.delete("kept")
 
 
+@pytest.mark.runs
 def test_no_request_fails_during_an_update(serving: Serving) -> None:
     serving.deploy("steady")
     serving.create_config("steady-2", serving.create_model("steady-2", TRIPLES))

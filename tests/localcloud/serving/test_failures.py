@@ -13,7 +13,7 @@ import pytest
 
 from smdp_launch.localcloud.runtime import lease
 from tests.support.services.cloud import BUCKET, kill, processes_with
-from tests.support.services.serving import ROLE, Serving, archive, container
+from tests.support.services.serving import ROLE, Serving, archive, container, kill_container
 from tests.support.waiting import wait_for
 
 PING = "The primary container for production variant AllTraffic did not pass the ping health check."
@@ -80,7 +80,9 @@ def test_script_that_cannot_serve_fails_the_endpoint_with_the_reason(
     ("packed", "reason"),
     [
         (b"no archive", "it is not a whole tar file: "),
-        (archive({"code/inference.py": "x" * 5000})[:-40], "it is not a whole tar file: "),
+        pytest.param(
+            archive({"code/inference.py": "x" * 5000})[:-40], "it is not a whole tar file: ", marks=pytest.mark.runs
+        ),
         (hostile("../outside"), "'../outside' leads out of the model's folder"),
         pytest.param(hostile("/outside"), "'/outside' leads out of the model's folder", marks=pytest.mark.runs),
         (hostile("link", tarfile.SYMTYPE, "/etc/passwd"), "'link' is a link; pack the file that it points to"),
@@ -147,7 +149,7 @@ def test_failed_endpoint_refuses_an_update_and_can_be_deleted(serving: Serving) 
 def test_killed_container_is_started_again_and_others_answer_meanwhile(serving: Serving) -> None:
     serving.deploy("killed", DIES, hosts=2)
     first, second = serving.hosts("killed")
-    kill(container(first["address"]))
+    kill_container(first)
     assert [serving.ask("killed", "nothing") for _ in range(4)] == [second["instance"]] * 4
     serving.await_log("killed", "The container exited with code 137; it is started again in 0.5 s")
     serving.await_hosts("killed", 2)
@@ -155,6 +157,7 @@ def test_killed_container_is_started_again_and_others_answer_meanwhile(serving: 
     serving.delete("killed")
 
 
+@pytest.mark.runs
 def test_request_in_a_killed_container_is_a_model_error(serving: Serving) -> None:
     started = serving.cloud.state_dir / "started"
     script = f"""
@@ -187,15 +190,26 @@ def test_killed_worker_costs_its_request_only(serving: Serving) -> None:
 
 
 def test_endpoint_without_healthy_host_is_unavailable_until_it_is_back(serving: Serving) -> None:
-    serving.deploy("single", DIES)
-    kill(container(serving.hosts("single")[0]["address"]))
-    response = serving.error("single", "nothing")
+    started, go = (serving.cloud.state_dir / name for name in ("single-started", "single-go"))
+    script = f"""
+        import os, time
+        def model_fn(d):
+            while os.path.exists({str(started)!r}) and not os.path.exists({str(go)!r}):
+                time.sleep(0.01)
+            open({str(started)!r}, "w").close()
+        def predict_fn(data, model):
+            return "back"
+        """
+    serving.deploy("single", script)
+    kill_container(serving.hosts("single")[0])
+    response = serving.error("single")
     assert response["Error"]["Code"] == "ServiceUnavailable"
     assert response["ResponseMetadata"]["HTTPStatusCode"] == 503
     assert serving.describe("single")["EndpointStatus"] == "InService"
-    serving.await_log("single", "it is started again")
+    serving.await_hosts("single", 0)
+    go.touch()
     serving.await_hosts("single", 1)
-    assert serving.ask("single", "nothing")
+    assert serving.ask("single") == "back"
     serving.delete("single")
 
 
@@ -209,6 +223,7 @@ def test_container_that_hangs_is_started_again(serving: Serving) -> None:
     serving.delete("hanging")
 
 
+@pytest.mark.runs
 def test_killed_supervisor_fails_the_endpoint_and_leaves_no_host(serving: Serving) -> None:
     serving.deploy("supervised")
     kill(serving.supervisor("supervised"))

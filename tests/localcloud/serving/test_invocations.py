@@ -218,6 +218,7 @@ def test_slow_requests_delay_no_other_call(serving: Serving) -> None:
     serving.delete("slow")
 
 
+@pytest.mark.runs
 def test_answer_that_takes_too_long_is_a_model_error(serving: Serving) -> None:
     script = "import time\ndef model_fn(d): pass\ndef predict_fn(x, m): time.sleep(x)\n"
     serving.deploy("late", script, SMDP_LOCAL_INVOCATION_TIMEOUT_S="1")

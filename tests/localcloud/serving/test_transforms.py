@@ -147,6 +147,7 @@ def test_error_of_the_model_fails_the_job_with_object_and_cause(serving: Serving
     assert outputs(serving, "bad") == {}
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     ("key", "body", "changes", "reason"),
     [
@@ -182,6 +183,7 @@ def test_model_that_cannot_be_served_fails_the_job(serving: Serving) -> None:
     assert "no such luck" in described["FailureReason"]
 
 
+@pytest.mark.runs
 def test_job_is_stopped_during_a_request_and_listed(serving: Serving) -> None:
     started = serving.cloud.state_dir / "started"
     script = f"""
@@ -231,6 +233,7 @@ def test_request_that_cannot_run_is_refused(
         serving.sagemaker.create_transform_job(**request("refused", model, "whole/", **changes))
 
 
+@pytest.mark.runs
 def test_taken_and_unknown_names_are_refused(serving: Serving, model: str) -> None:
     put(serving, "taken/a.csv", b"1")
     run(serving, "taken", model, "taken/")

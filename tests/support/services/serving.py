@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 import tarfile
 import textwrap
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from tests.support.services.cloud import BUCKET, Cloud, client_of, processes_with
+from tests.support.services.cloud import BUCKET, Cloud, client_of, kill, processes_with
 from tests.support.waiting import wait_for
 
 ROLE = "arn:aws:iam::000000000000:role/serving"
@@ -49,6 +50,17 @@ def container(address: str) -> int:
     ]
     assert len(found) == 1, found
     return found[0]
+
+
+def kill_container(host: Mapping[str, Any]) -> None:
+    """Kill `serve` on the host, and wait until its port is closed: its other threads end after its first one."""
+    kill(container(host["address"]))
+
+    def refuses() -> bool:
+        with socket.socket() as trial:
+            return trial.connect_ex((host["address"], host["port"])) != 0
+
+    wait_for(refuses, f"the end of the container at {host['address']}")
 
 
 class Serving:
