@@ -157,7 +157,7 @@ test-conformance: $(VENV)/.ready ## whole tier: the container contract, value by
 		'lightning>=2.6,<2.7' 'accelerate>=1.15,<2' 'transformers>=5.23,<6' 'deepspeed>=0.19,<0.20'
 	@touch $@
 
-test-programs: $(VENV)/.ready .venv-programs/.ready ## whole tier: Lightning, Accelerate, the Trainer, DeepSpeed and FSDP2 on smddp
+test-programs: $(VENV)/.ready .venv-programs/.ready ## whole tier: Lightning, Accelerate, the Trainer, DeepSpeed and FSDP2 on smddp; the templates for BERT
 	$(PYTEST) -q tests/programs
 
 # Of the tier below, the only part from the package index.

@@ -33,10 +33,22 @@ class Example(NamedTuple):
     hosts: int = 2
 
 
+_BERT = ("bert_inference.py", "reviews.py", "requirements.txt")
 EXAMPLES = {
     "mnist": Example("scripts", ("mnist_ddp.py", "mnist_inference.py"), notebook="digits.ipynb"),
     "mnist_tf2": Example("scripts", ("mnist_tf2.py",)),
     "mnist_keras": Example("scripts", ("mnist_keras.py", "mnist_tf2.py")),
+    "bert": Example(
+        "bert",
+        ("bert_trainer.py", *_BERT),
+        data="reviews",
+        prepare="prepare_reviews.py",
+        notebook="bert.ipynb",
+        hosts=1,
+    ),
+    "bert_loop": Example(
+        "bert", ("bert_loop.py", *_BERT), data="reviews", prepare="prepare_reviews.py", notebook="bert.ipynb", hosts=1
+    ),
 }
 SOURCE, DATA = "src", "data"
 
