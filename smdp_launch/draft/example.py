@@ -49,6 +49,14 @@ EXAMPLES = {
     "bert_loop": Example(
         "bert", ("bert_loop.py", *_BERT), data="reviews", prepare="prepare_reviews.py", notebook="bert.ipynb", hosts=1
     ),
+    "detection": Example(
+        "detection",
+        ("detection.py", "detection_inference.py", "maskrcnn.py", "requirements.txt"),
+        data="shapes",
+        prepare="prepare_shapes.py",
+        notebook="detection.ipynb",
+        hosts=1,
+    ),
 }
 SOURCE, DATA = "src", "data"
 

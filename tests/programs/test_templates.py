@@ -73,6 +73,17 @@ def test_bert_notebook_has_the_accuracy_of_the_training_log(tmp_path: Path) -> N
     assert (shown["same"], shown["undeploy"]) == (["True"], ["{}"])
 
 
+def test_detection_notebook_finds_what_the_training_log_says(tmp_path: Path) -> None:
+    shown = notebook_of(tmp_path, "detection")
+    assert shown["launch"][-1] == "'completed'"
+    assert_losses_fall(shown["loss"][0])
+    labels = json.loads((tmp_path / "data" / "test" / "labels.json").read_text())["0000"]
+    names = {1: "disc", 2: "square", 3: "triangle"}
+    assert {names[one] for one in labels} & set(re.findall(r"\w+", shown["ask"][0]))
+    assert share(shown["held-out"][0]) >= 0.8
+    assert (shown["same"], shown["undeploy"]) == (["True"], ["{}"])
+
+
 def test_bert_loop_trains_is_asked_and_refuses_another_request(tmp_path: Path) -> None:
     hint = launcher(tmp_path, "init", "--template", "bert_loop").splitlines()[-1].removeprefix("next: smdp-launch ")
     launched = launcher(tmp_path, *hint.split())
@@ -108,3 +119,25 @@ def test_trainer_resumes_and_starts_from_a_pretrained_model(tmp_path: Path) -> N
     assert continued[0]["loss"] < trained[0]["loss"] * 0.9
     resumed = steps(train("third", "2", *again))
     assert (resumed[0]["step"], resumed[-1]["step"]) == (continued[-1]["step"] + 5, 2 * continued[-1]["steps"])
+
+
+RESNET50 = """\
+import sys
+from pathlib import Path
+sys.path.insert(0, "src")
+import torch
+from maskrcnn import Shapes, detect, make_model
+model = make_model("resnet50", 64)
+images, targets = zip(*[Shapes(Path("data/train"))[index] for index in (0, 1)])
+losses = model(list(images), list(targets))
+sum(losses.values()).backward()
+print(len(losses), all(torch.isfinite(one) for one in losses.values()), len(list(model.parameters())))
+print(sorted(detect(model.eval(), images[0])))
+"""
+
+
+def test_resnet50_of_the_detection_takes_the_same_data(tmp_path: Path) -> None:
+    launcher(tmp_path, "init", "--template", "detection")
+    losses, answer = in_programs(tmp_path, "-c", RESNET50, OMP_NUM_THREADS="1").splitlines()
+    assert losses.startswith("5 True ")
+    assert answer == "['boxes', 'labels', 'masks', 'scores']"

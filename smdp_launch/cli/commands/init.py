@@ -44,7 +44,7 @@ def _name(_: click.Context, __: click.Parameter, value: str | None) -> str | Non
 @click.option("--entry", metavar="FILE", help="The training script, relative to FOLDER.")
 @click.option(
     "--template",
-    type=click.Choice(["mnist", "mnist_tf2", "mnist_keras", "bert", "bert_loop"]),
+    type=click.Choice(["mnist", "mnist_tf2", "mnist_keras", "bert", "bert_loop", "detection"]),
     help="Write a complete example instead: a job file, its script and its data.",
 )
 @click.option(
