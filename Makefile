@@ -153,11 +153,11 @@ test-conformance: $(VENV)/.ready ## whole tier: the container contract, value by
 	@test -x .venv-programs/bin/python || $(BIN)/python -m venv .venv-programs
 	.venv-programs/bin/python -c 'import site, sys; print("import site; site.addsitedir(" + repr(sys.argv[1]) + ")", \
 		file=open(site.getsitepackages()[0] + "/beneath.pth", "w"))' "$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')"
-	.venv-programs/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH)' \
+	.venv-programs/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH)' torchvision \
 		'lightning>=2.6,<2.7' 'accelerate>=1.15,<2' 'transformers>=5.23,<6' 'deepspeed>=0.19,<0.20'
 	@touch $@
 
-test-programs: $(VENV)/.ready .venv-programs/.ready ## whole tier: Lightning, Accelerate, the Trainer, DeepSpeed and FSDP2 on smddp
+test-programs: $(VENV)/.ready .venv-programs/.ready ## whole tier: Lightning, Accelerate, the Trainer, DeepSpeed and FSDP2 on smddp; the templates BERT and detection
 	$(PYTEST) -q tests/programs
 
 # Of the tier below, the only part from the package index.

@@ -11,13 +11,16 @@ from smdp_launch.templates import template
 _TEMPLATE_JOB = 'JOB = "job.yaml"'
 
 
-def notebook_for(job_file: Path) -> str:
+def notebook_for(job_file: Path, notebook: str = "train.ipynb") -> str:
     """The notebook for a job file in the same folder.
+
+    Args:
+        notebook: the template.
 
     Raises:
         ValueError: the template does not contain its job file's name exactly once.
     """
-    content = json.loads(template("notebooks/train.ipynb").read_text("utf-8"))
+    content = json.loads(template(f"notebooks/{notebook}").read_text("utf-8"))
     occurrences = 0
     for cell in content["cells"]:
         occurrences += cell["source"].count(_TEMPLATE_JOB)

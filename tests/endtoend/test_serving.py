@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from smdp_launch.jobs.records.history import STATE_FOLDER
 from tests.conftest import command_in
 from tests.localcloud.conftest import assert_nothing_runs
 from tests.support.json_documents import the_document
+from tests.support.notebooks import executed
 
 pytestmark = [pytest.mark.torch, pytest.mark.runs]
 
@@ -44,4 +46,19 @@ def test_endpoint_has_exactly_the_accuracy_of_the_training_log(tmp_path: Path) -
     wrong = run("invoke", "job.yaml")
     assert (wrong.returncode, "the body is no IDX file" in wrong.stderr) == (ExitCode.SERVICE, True), wrong.stderr
     assert the_document(run("undeploy", "--json"), "undeploy")["left"] == {}
+    assert_nothing_runs(str(tmp_path / STATE_FOLDER))
+
+
+@pytest.mark.filterwarnings("ignore")  # the packages of the kernel print deprecation warnings
+def test_notebook_of_the_digits_trains_serves_asks_and_deletes(tmp_path: Path) -> None:
+    run = command_in(tmp_path)
+    assert run("init", "--template", "mnist", "--notebook").returncode == ExitCode.OK
+    job = tmp_path / "job.yaml"
+    job.write_text(job.read_text().replace("epochs: 8", "epochs: 2"))
+    shown = executed(tmp_path / "job.ipynb")
+    assert shown["launch"][-1] == "'completed'"
+    assert shown["loss"][0].endswith(" in 62 reports\n")
+    assert (shown["deploy"], shown["same"], shown["undeploy"]) == (["'InService'"], ["True"], ["{}"])
+    right, of = map(int, re.findall(r"\d+", shown["ask"][0]))
+    assert (right > 850, of) == (True, 1000)
     assert_nothing_runs(str(tmp_path / STATE_FOLDER))

@@ -10,8 +10,11 @@ import nbformat
 from nbclient import NotebookClient
 
 
-def executed(path: Path, *without: str) -> dict[str, Any]:
+def executed(path: Path, *without: str, timeout: int = 240) -> dict[str, Any]:
     """The output of each cell by its id, as HTML if it has that form. Cells with a tag in ``without`` are skipped.
+
+    Args:
+        timeout: seconds for each cell.
 
     Raises:
         nbclient.exceptions.CellExecutionError: a cell raised.
@@ -19,7 +22,7 @@ def executed(path: Path, *without: str) -> dict[str, Any]:
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     notebook.cells = [one for one in notebook.cells if not {*without} & {*one.metadata.get("tags", ())}]
-    NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(path.parent)}}).execute()
+    NotebookClient(notebook, timeout=timeout, resources={"metadata": {"path": str(path.parent)}}).execute()
     return {one.id: _all_shown(one.outputs) for one in notebook.cells if one.cell_type == "code"}
 
 

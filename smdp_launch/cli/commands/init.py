@@ -44,7 +44,7 @@ def _name(_: click.Context, __: click.Parameter, value: str | None) -> str | Non
 @click.option("--entry", metavar="FILE", help="The training script, relative to FOLDER.")
 @click.option(
     "--template",
-    type=click.Choice(["mnist", "mnist_tf2", "mnist_keras"]),
+    type=click.Choice(["mnist", "mnist_tf2", "mnist_keras", "bert", "bert_loop", "detection"]),
     help="Write a complete example instead: a job file, its script and its data.",
 )
 @click.option(
@@ -104,11 +104,10 @@ def command(
             "--entry": entry,
             "--name": name,
             "--engine": engine,
-            "--notebook": notebook,
         }
         if any(given.values()):
             raise click.UsageError(f"--template excludes {', '.join(one for one, value in given.items() if value)}")
-        _write_example(template, output, force)
+        _write_example(template, output, notebook, force)
         return
     if sdk_file is not None:
         given = {"FOLDER": folder != Path(), "--entry": entry, "--notebook": notebook}
@@ -167,25 +166,37 @@ def _write_from_sdk(file: Path, output: Path, engine: Engine | None, name: str |
     click.echo(f"next: {command_line(['smdp-launch', 'plan', *given])}")
 
 
-def _write_example(template: str, output: Path, force: bool) -> None:
+def _write_example(template: str, output: Path, notebook: bool, force: bool) -> None:
     from smdp_launch.disk import why
-    from smdp_launch.draft.example import files_of, job_text, write_data, write_scripts
+    from smdp_launch.draft.example import EXAMPLES, files_of, job_text, write_data, write_scripts
+    from smdp_launch.draft.notebook import notebook_for
     from smdp_launch.errors import EnvironmentProblem
 
-    files = files_of(template, output)
+    example, files = EXAMPLES[template], files_of(template, output)
+    cells = example.notebook
+    if notebook:
+        if cells is None:
+            raise click.UsageError(f"the template {template} has no notebook")
+        files.append(output.with_suffix(".ipynb"))
     for file in files:
         _refuse_to_overwrite(file, force)
     try:
         write_scripts(template, output.parent)
-        write_data(output.parent)
+        write_data(template, output.parent)
     except OSError as error:
         raise EnvironmentProblem(f"the example cannot be written: {why(error, output.parent)}") from error
     _write(output, job_text(template, output), "w" if force else "x")
     _write_schema(output)
+    if notebook and cells is not None:
+        _write(output.with_suffix(".ipynb"), notebook_for(output, cells), "w" if force else "x")
     click.echo(f"wrote {', '.join(map(str, files))}")
     can_run = linux_refusal("a local run") is None
     given = [] if output == Path("job.yaml") else [str(output)]
-    options = ["launch", *given, "--local", "--hosts", "2", "--workers-per-host", "2"] if can_run else ["plan", *given]
+    options = (
+        ["launch", *given, "--local", "--hosts", str(example.hosts), "--workers-per-host", "2"]
+        if can_run
+        else ["plan", *given]
+    )
     click.echo(f"next: {command_line(['smdp-launch', *options])}")
 
 

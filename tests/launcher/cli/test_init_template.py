@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from smdp_launch.cli.commands.init import command
-from smdp_launch.draft.example import SCRIPTS
+from smdp_launch.draft.example import EXAMPLES
 from smdp_launch.errors import ExitCode
 from tests.conftest import ROOT, Command, command_in
 
@@ -19,7 +20,9 @@ def smdp_launch(tmp_path: Path) -> Command:
     return command_in(tmp_path)
 
 
-TEMPLATES = pytest.mark.parametrize("template", SCRIPTS)
+TEMPLATES = pytest.mark.parametrize("template", EXAMPLES)
+#: The files of a channel.
+CHANNELS = {"mnist": ("images.idx3", "labels.idx1")}
 
 
 def written(folder: Path) -> dict[str, bytes]:
@@ -34,15 +37,21 @@ def written(folder: Path) -> dict[str, bytes]:
 def test_example_is_complete_and_valid(template: str, tmp_path: Path, smdp_launch: Command) -> None:
     ran = smdp_launch("init", "--template", template)
     assert ran.returncode == ExitCode.OK, ran.stderr
-    scripts = {f"src/{one}" for one in SCRIPTS[template]}
-    data = {f"data/{channel}/{file}" for channel in ("train", "test") for file in ("images.idx3", "labels.idx1")}
-    assert written(tmp_path).keys() == {"job.yaml", *scripts, *data}
-    for one in SCRIPTS[template]:
-        assert (tmp_path / "src" / one).read_bytes() == (ROOT / "templates" / "scripts" / one).read_bytes()
+    example, files = EXAMPLES[template], written(tmp_path).keys()
+    data = {one for one in files if one.startswith("data/")}
+    assert {"/".join(one.split("/")[:2]) for one in data} == {"data/train", "data/test"}
+    if example.data in CHANNELS:
+        assert data == {f"data/{channel}/{file}" for channel in ("train", "test") for file in CHANNELS[example.data]}
+    assert files - data == {"job.yaml", *(f"src/{one}" for one in example.files)}
+    for one in example.files:
+        assert (tmp_path / "src" / one).read_bytes() == (ROOT / "templates" / example.source / one).read_bytes()
     job = (tmp_path / "job.yaml").read_text()
     assert "../" not in job
-    assert "# Locally:       smdp-launch launch --local --hosts 2 --workers-per-host 2\n" in job
-    assert smdp_launch("validate").stdout.startswith("job.yaml: valid; ")
+    assert f"# Locally:       smdp-launch launch --local --hosts {example.hosts} --workers-per-host 2\n" in job
+    assert "prepare_" not in job
+    checked = smdp_launch("validate")
+    assert checked.stdout.startswith("job.yaml: valid; ")
+    assert "warning" not in checked.stderr
     planned = smdp_launch("launch", "--local", "--hosts", "2", "--workers-per-host", "2", "--dry-run")
     assert planned.returncode == ExitCode.OK, planned.stderr
 
@@ -56,7 +65,7 @@ def test_existing_file_is_not_overwritten(existing: str, tmp_path: Path, smdp_la
     assert written(tmp_path) == {existing: b"mine"}
 
 
-@pytest.mark.parametrize("option", [["--entry", "x.py"], ["--name", "x"], ["--engine", "native"], ["--notebook"]])
+@pytest.mark.parametrize("option", [["--entry", "x.py"], ["--name", "x"], ["--engine", "native"]])
 def test_options_for_a_script_are_refused(option: list[str], tmp_path: Path, smdp_launch: Command) -> None:
     ran = smdp_launch("init", "--template", "mnist", *option)
     assert ran.returncode == ExitCode.USAGE
@@ -70,9 +79,22 @@ def test_another_job_file_is_named_in_the_commands(tmp_path: Path, smdp_launch: 
     assert "smdp-launch launch first.yaml --local" in (tmp_path / "first.yaml").read_text()
 
 
+@TEMPLATES
+def test_notebook_of_the_template_names_the_job_file(template: str, tmp_path: Path, smdp_launch: Command) -> None:
+    ran = smdp_launch("init", "--template", template, "--output", "first.yaml", "--notebook")
+    if EXAMPLES[template].notebook is None:
+        assert (ran.returncode, written(tmp_path)) == (ExitCode.USAGE, {})
+        assert ran.stderr.endswith(f"Error: the template {template} has no notebook\n")
+        return
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    assert "first.ipynb" in ran.stdout.splitlines()[0]
+    cells = json.loads((tmp_path / "first.ipynb").read_text())["cells"]
+    assert 'JOB = "first.yaml"' in [line for cell in cells for line in cell["source"]]
+
+
 def test_help_lists_every_template() -> None:
     (option,) = [one for one in command.params if one.name == "template"]
-    assert list(option.type.choices) == list(SCRIPTS)  # type: ignore[attr-defined]
+    assert list(option.type.choices) == list(EXAMPLES)  # type: ignore[attr-defined]
 
 
 @pytest.mark.runs
