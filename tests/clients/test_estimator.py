@@ -50,11 +50,12 @@ def test_estimator_of_valid_file_sends_request_of_plan(
 def test_estimator_of_template_sends_request_of_plan(file: Path, tmp_path: Path) -> None:
     """With placeholders the estimator is refused with their names; without them it sends the request."""
     (tmp_path / "templates").mkdir()
-    for name in ("jobs", "scripts"):
-        (tmp_path / "templates" / name).symlink_to(ROOT / "templates" / name)
-    for channel in ("train", "test"):
-        (tmp_path / "data" / "mnist" / channel).mkdir(parents=True)
-        (tmp_path / "data" / "mnist" / channel / "part-0").write_text("0")
+    for one in filter(Path.is_dir, (ROOT / "templates").iterdir()):
+        (tmp_path / "templates" / one.name).symlink_to(one)
+    for data in ("mnist", "reviews", "shapes"):
+        for channel in ("train", "test"):
+            (tmp_path / "data" / data / channel).mkdir(parents=True)
+            (tmp_path / "data" / data / channel / "part-0").write_text("0")
     path = tmp_path / "templates" / "own" / "job.yaml"
     path.parent.mkdir()
     path.write_text(file.read_text())
