@@ -46,7 +46,8 @@ class Place:
         return Place(match["host"], int(rank) if rank is not None else None, int(step) if step is not None else None)
 
 
-def _is_amount(value: object) -> bool:
+def is_amount(value: object) -> bool:
+    """Whether the value is a number of 0 or more."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
@@ -94,6 +95,6 @@ class Fault:
             raise ValueError(f"{text!r} is not a fault: its kind must be one of {', '.join(KINDS)}")
         limits = (fault.grace, fault.rate, fault.latency)
         numbers = (fault.rank, fault.step or 0, fault.after or 0.0, fault.seconds, *limits)
-        if not isinstance(fault.host, str) or not all(map(_is_amount, numbers)):
+        if not isinstance(fault.host, str) or not all(map(is_amount, numbers)):
             raise ValueError(f"{text!r} is not a fault: it needs a host name and numbers that are 0 or more")
         return fault

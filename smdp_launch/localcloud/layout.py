@@ -180,9 +180,8 @@ def _boot() -> str:
 
 
 @dataclass(frozen=True)
-class JobFolder:
-    """The files of one job. Each has one writer: the server writes `request`, `stop` and, once the supervisor has
-    died, `state`; the supervisor writes the rest."""
+class SupervisedFolder:
+    """The files of what has a supervisor of its own: a job, an endpoint or a transform job."""
 
     root: Path
 
@@ -193,10 +192,6 @@ class JobFolder:
     @property
     def state_folder(self) -> StateFolder:
         return StateFolder(self.root.parent.parent)
-
-    @property
-    def request(self) -> Path:
-        return self.root / "request.json"
 
     @property
     def region_file(self) -> Path:
@@ -223,7 +218,7 @@ class JobFolder:
 
     @property
     def lock(self) -> Path:
-        """Locked from before the job is visible until its supervisor has exited."""
+        """Locked from before the folder is visible until its supervisor has exited."""
         return self.root / "supervisor.lock"
 
     @property
@@ -233,6 +228,21 @@ class JobFolder:
     @property
     def supervisor_log(self) -> Path:
         return self.root / "supervisor.log"
+
+    @property
+    def hosts(self) -> Path:
+        """Trees of the simulated hosts; removed at the end."""
+        return self.root / "hosts"
+
+
+@dataclass(frozen=True)
+class JobFolder(SupervisedFolder):
+    """The files of one job. Each has one writer: the server writes `request`, `stop` and, once the supervisor has
+    died, `state`; the supervisor writes the rest."""
+
+    @property
+    def request(self) -> Path:
+        return self.root / "request.json"
 
     @property
     def logs(self) -> Path:
@@ -256,11 +266,6 @@ class JobFolder:
         return self.root / "readings.jsonl"
 
     @property
-    def hosts(self) -> Path:
-        """Trees of the simulated hosts; removed when the job has ended."""
-        return self.root / "hosts"
-
-    @property
     def reserve(self) -> Path:
         """Allocated and empty, see `reserve`; removed when the disk was full or the job has ended."""
         return self.root / "reserve"
@@ -272,65 +277,15 @@ class JobFolder:
 
 
 @dataclass(frozen=True)
-class EndpointFolder:
+class EndpointFolder(SupervisedFolder):
     """The files of one endpoint. The server writes `deployment`, `stop`, `tags` and, once the supervisor has died,
     `state`; the supervisor writes the rest."""
-
-    root: Path
-
-    @property
-    def name(self) -> str:
-        return self.root.name
-
-    @property
-    def state_folder(self) -> StateFolder:
-        return StateFolder(self.root.parent.parent)
-
-    @property
-    def region_file(self) -> Path:
-        return self.root / "place.json"
-
-    @property
-    def region(self) -> str:
-        record = read_json(self.region_file)
-        return str(record["region"]) if record else REGION
 
     @property
     def deployment(self) -> Path:
         """What the endpoint must run, with copies of its configuration and models. UpdateEndpoint writes a new one,
         with a higher `generation`."""
         return self.root / "deployment.json"
-
-    @property
-    def state(self) -> Path:
-        return self.root / "state.json"
-
-    @property
-    def stop(self) -> Path:
-        """Exists once the endpoint must end. Its `grace`, if present, is the seconds from SIGTERM to SIGKILL."""
-        return self.root / "stop.json"
-
-    @property
-    def tags(self) -> Path:
-        return self.root / "tags.json"
-
-    @property
-    def lock(self) -> Path:
-        """Locked from before the endpoint is visible until its supervisor has exited."""
-        return self.root / "supervisor.lock"
-
-    @property
-    def pid(self) -> Path:
-        return self.root / "supervisor.pid"
-
-    @property
-    def supervisor_log(self) -> Path:
-        return self.root / "supervisor.log"
-
-    @property
-    def hosts(self) -> Path:
-        """Trees of the serving hosts; removed when the endpoint has ended."""
-        return self.root / "hosts"
 
     @property
     def models(self) -> Path:

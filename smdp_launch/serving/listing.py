@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
-from typing import Any
+from itertools import islice
 
 from smdp_launch.errors import SmdpError
 from smdp_launch.jobs.records.endpoints import Served, served
 from smdp_launch.jobs.records.history import LOCAL
 from smdp_launch.jobs.service.clients import Clients, connection, ignore_waiting
+from smdp_launch.jobs.service.listing import newest_first
 from smdp_launch.jobs.service.retry import call_with_retries
 from smdp_launch.jobs.service.retry_policy import Waiting
 from smdp_launch.request.build import PLAN_TAG
 from smdp_launch.request.serving import EXPIRES_TAG
 from smdp_launch.serving.resources import ENDPOINT, TRANSFORM, describe, tags_of
 
-_PAGE = 100  # the service's limit
 #: Statuses in which no host of the endpoint is billed.
 _FREE = frozenset({"Deleted", "Failed", "Completed", "Stopped"})
 
@@ -117,9 +117,8 @@ def endpoints_of_region(
     found: list[ListedEndpoint] = []
     with connection(region)() as clients:
         clients.on_waiting = on_waiting
-        for index, one in enumerate(_all(clients)):
-            if index >= most:
-                break
+        call, what = clients.sagemaker.list_endpoints, "the endpoints cannot be listed"
+        for one in islice(newest_first(clients, call, "Endpoints", what), most):
             name, arn = str(one["EndpointName"]), str(one["EndpointArn"])
             tags = call_with_retries(clients, f"the tags of {name} cannot be read", partial(tags_of, clients, arn))
             if PLAN_TAG not in tags:
@@ -137,15 +136,3 @@ def _expiry(text: str | None) -> datetime | None:
     except ValueError:
         return None
     return moment.replace(tzinfo=timezone.utc) if moment is not None and moment.tzinfo is None else moment
-
-
-def _all(clients: Clients) -> Iterator[Mapping[str, Any]]:
-    token: dict[str, str] = {}
-    arguments = {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": _PAGE}
-    while True:
-        call = partial(clients.sagemaker.list_endpoints, **arguments, **token)
-        answer = call_with_retries(clients, "the endpoints cannot be listed", call)
-        yield from answer["Endpoints"]
-        if "NextToken" not in answer:
-            return
-        token = {"NextToken": answer["NextToken"]}

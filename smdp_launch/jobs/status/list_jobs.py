@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -13,11 +12,10 @@ from smdp_launch.errors import SmdpError
 from smdp_launch.jobs.records.history import LOCAL, End, Launch, ends, launches, record_end
 from smdp_launch.jobs.records.outcome import ENDED
 from smdp_launch.jobs.service.clients import Clients, connection, ignore_waiting
-from smdp_launch.jobs.service.retry import call_with_retries
+from smdp_launch.jobs.service.listing import PAGE, newest_first
 from smdp_launch.jobs.service.retry_policy import Waiting
 from smdp_launch.jobs.status.description import describe
 
-_PAGE = 100  # the service's limit
 _CLOCK_SKEW = timedelta(days=1)  # the local clock may be ahead of the service's by so much
 
 
@@ -76,7 +74,7 @@ def jobs_of_region(
         clients.on_waiting = on_waiting
         arguments: dict[str, Any] = {"StatusEquals": wanted.status, "CreationTimeAfter": wanted.since}
         given = {name: value for name, value in arguments.items() if value is not None}
-        return [_of_service(one, region) for one in islice(_all(clients, min(most, _PAGE), **given), most)]
+        return [_of_service(one, region) for one in islice(_all(clients, min(most, PAGE), **given), most)]
 
 
 def _of_service(job: Mapping[str, Any], region: str) -> ListedJob:
@@ -148,7 +146,7 @@ def _find(clients: Clients, launched: Sequence[Launch]) -> dict[str, str]:
     jobs = {one.job for one in launched}
     since = min(datetime.fromisoformat(one.time) for one in launched) - _CLOCK_SKEW
     statuses: dict[str, str] = {}
-    for one in _all(clients, _PAGE, CreationTimeAfter=since):
+    for one in _all(clients, PAGE, CreationTimeAfter=since):
         if one["TrainingJobName"] in jobs:
             statuses[one["TrainingJobName"]] = one["TrainingJobStatus"]
         if len(statuses) == len(jobs):
@@ -157,12 +155,5 @@ def _find(clients: Clients, launched: Sequence[Launch]) -> dict[str, str]:
 
 
 def _all(clients: Clients, size: int, **arguments: Any) -> Iterator[Mapping[str, Any]]:
-    token: dict[str, str] = {}
-    arguments |= {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": size}
-    while True:
-        call = partial(clients.sagemaker.list_training_jobs, **arguments, **token)
-        answer = call_with_retries(clients, "the jobs cannot be listed", call)
-        yield from answer["TrainingJobSummaries"]
-        if "NextToken" not in answer:
-            return
-        token = {"NextToken": answer["NextToken"]}
+    call, what = clients.sagemaker.list_training_jobs, "the jobs cannot be listed"
+    return newest_first(clients, call, "TrainingJobSummaries", what, size, **arguments)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, dataclass
 from typing import Literal, get_args
+
+from smdp_launch.catalog.faults import is_amount
 
 Kind = Literal["slow-start", "crash", "overload"]
 
@@ -45,7 +46,6 @@ class EndpointFault:
             raise ValueError(f"{text!r} is not a fault of an endpoint: {error}") from error
         if fault.kind not in KINDS:
             raise ValueError(f"{text!r} is not a fault of an endpoint: its kind must be one of {', '.join(KINDS)}")
-        for value in (fault.seconds, fault.after):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-                raise ValueError(f"{text!r} is not a fault of an endpoint: its numbers must be 0 or more")
+        if not (is_amount(fault.seconds) and is_amount(fault.after)):
+            raise ValueError(f"{text!r} is not a fault of an endpoint: its numbers must be 0 or more")
         return fault

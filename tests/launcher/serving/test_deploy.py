@@ -25,6 +25,7 @@ from tests.support.services.faulty_service import clients_through, cloud_with_da
 from tests.support.serving.scheduler import Scheduler
 from tests.support.serving.served import ALL, NAME, PACKED_KEY, SERVE, archive, first, left, plan_for
 
+pytestmark = pytest.mark.usefixtures("own_folder")
 CALLS = ("CreateModel", "CreateEndpointConfig", "CreateEndpoint")
 ROLE = "arn:aws:iam::123456789012:role/expiry"
 SCHEDULED = SERVE.replace("lifetime: 7200", f'lifetime: 7200, expiry_role: "{ROLE}"')
@@ -34,11 +35,6 @@ SCHEDULED = SERVE.replace("lifetime: 7200", f'lifetime: 7200, expiry_role: "{ROL
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     with cloud_with_data(tmp_path_factory.mktemp("deploy") / "state") as made:
         yield made
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from tests.support.services.faults import Fault, Proxy
 from tests.support.services.faulty_service import clients_through, cloud_with_data
 from tests.support.serving.served import ALL, MODEL_KEY, NAME, Moments, archive, left, plan_for
 
+pytestmark = pytest.mark.usefixtures("own_folder")
 OPTIONS = DeployOptions(is_local=False, dry_run=False, yes=True, wait=True, as_json=False)
 
 
@@ -33,11 +34,6 @@ OPTIONS = DeployOptions(is_local=False, dry_run=False, yes=True, wait=True, as_j
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     with cloud_with_data(tmp_path_factory.mktemp("interrupts") / "state") as made:
         yield made
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def interrupt() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 
 import pytest
 
@@ -18,16 +17,12 @@ from smdp_launch.jobs.records.endpoints import (
 )
 from smdp_launch.jobs.records.history import launches, record_launch
 
+pytestmark = pytest.mark.usefixtures("own_folder")
 NOW = datetime(2026, 11, 27, 5, 0, 0, tzinfo=timezone.utc)
 
 
 def entry(name: str, after: int = 0, **more: object) -> Served:
     return Served(name, "realtime", "us-east-1", "hash", exact_time(NOW + timedelta(seconds=after)), **more)  # type: ignore[arg-type]
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def test_deployment_is_known_until_it_is_deleted() -> None:

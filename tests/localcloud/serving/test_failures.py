@@ -13,7 +13,7 @@ import pytest
 
 from smdp_launch.localcloud.runtime import lease
 from tests.support.services.cloud import BUCKET, kill, processes_with
-from tests.support.services.serving import ROLE, Serving, archive, container, kill_container
+from tests.support.services.serving import ROLE, Serving, archive, container, kill_container, never_answers
 from tests.support.waiting import wait_for
 
 PING = "The primary container for production variant AllTraffic did not pass the ping health check."
@@ -160,14 +160,7 @@ def test_killed_container_is_started_again_and_others_answer_meanwhile(serving: 
 @pytest.mark.runs
 def test_request_in_a_killed_container_is_a_model_error(serving: Serving) -> None:
     started = serving.cloud.state_dir / "started"
-    script = f"""
-        import time
-        def model_fn(d): return None
-        def predict_fn(data, model):
-            open({str(started)!r}, "w").close()
-            time.sleep(600)
-        """
-    serving.deploy("during", script)
+    serving.deploy("during", never_answers(started))
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(serving.error, "during")
         wait_for(started.exists, "the request to begin")

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from smdp_launch.localcloud.client import shared
 from tests.support.services.cloud import BUCKET, kill, processes_with
-from tests.support.services.serving import Serving
+from tests.support.services.serving import Serving, never_answers
 from tests.support.waiting import wait_for
 
 ENDED = ("Completed", "Failed", "Stopped")
@@ -186,14 +186,7 @@ def test_model_that_cannot_be_served_fails_the_job(serving: Serving) -> None:
 @pytest.mark.runs
 def test_job_is_stopped_during_a_request_and_listed(serving: Serving) -> None:
     started = serving.cloud.state_dir / "started"
-    script = f"""
-        import time
-        def model_fn(d): return None
-        def predict_fn(data, model):
-            open({str(started)!r}, "w").close()
-            time.sleep(600)
-        """
-    slow = serving.create_model("sleeper", script)
+    slow = serving.create_model("sleeper", never_answers(started))
     put(serving, "slow/a.csv", b"1")
     serving.sagemaker.create_transform_job(**request("stopped", slow, "slow/"))
     wait_for(started.exists, "the request to begin")

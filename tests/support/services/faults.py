@@ -18,6 +18,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.support.services.threaded import answering
+
 
 class Fault(Enum):
     RESET_BEFORE = "the connection is reset before the call reaches the service"
@@ -64,14 +66,8 @@ class Proxy:
 
     @contextmanager
     def running(self) -> Iterator[Proxy]:
-        thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
-        thread.start()
-        try:
+        with answering(self._server):
             yield self
-        finally:
-            self._server.shutdown()
-            thread.join()
-            self._server.server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):

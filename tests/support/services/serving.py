@@ -29,6 +29,17 @@ def predict_fn(data, model):
 """
 
 
+def never_answers(started: Path) -> str:
+    """A script whose requests create the file ``started`` and then wait."""
+    return f"""
+        import time
+        def model_fn(d): return None
+        def predict_fn(data, model):
+            open({str(started)!r}, "w").close()
+            time.sleep(600)
+        """
+
+
 def archive(files: Mapping[str, str | bytes]) -> bytes:
     """A tar.gz of the files."""
     packed = io.BytesIO()

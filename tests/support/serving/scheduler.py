@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.support.services.threaded import answering
 
 
 class Scheduler:
@@ -21,14 +22,8 @@ class Scheduler:
 
     @contextmanager
     def running(self) -> Iterator[Scheduler]:
-        thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
-        thread.start()
-        try:
+        with answering(self._server):
             yield self
-        finally:
-            self._server.shutdown()
-            thread.join()
-            self._server.server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):

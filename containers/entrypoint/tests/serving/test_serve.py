@@ -7,9 +7,9 @@ import json
 import signal
 import socket
 import threading
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Callable
+from typing import Callable, Iterator
 
 import pytest
 from entrypoint_support.host import wait_until
@@ -178,13 +178,20 @@ def test_prediction_that_takes_too_long_is_ended(server: Server) -> None:
     assert server.invoke("{}").status == 200
 
 
-def test_health_check_passes_while_all_workers_are_busy(server: Server) -> None:
-    server.script(WAITS)
-    server.serve()
+@contextlib.contextmanager
+def slow_request(server: Server) -> Iterator[tuple[Future[Answer], Path]]:
+    """A request to WAITS that a worker has begun, and the file that ends it."""
     started, go = server.host.root / "started", server.host.root / "go"
     with ThreadPoolExecutor(1) as pool:
         slow = pool.submit(server.invoke, json.dumps({"started": str(started), "wait": str(go)}))
         wait_until(started.exists, "the request to begin")
+        yield slow, go
+
+
+def test_health_check_passes_while_all_workers_are_busy(server: Server) -> None:
+    server.script(WAITS)
+    server.serve()
+    with slow_request(server) as (slow, go):
         assert server.ping() == 200
         go.touch()
         assert slow.result().status == 200
@@ -193,10 +200,7 @@ def test_health_check_passes_while_all_workers_are_busy(server: Server) -> None:
 def test_request_beyond_the_queue_is_refused(server: Server) -> None:
     server.script(WAITS)
     server.serve(SMDP_SERVE_QUEUE="1")
-    started, go = server.host.root / "started", server.host.root / "go"
-    with ThreadPoolExecutor(3) as pool:
-        first = pool.submit(server.invoke, json.dumps({"started": str(started), "wait": str(go)}))
-        wait_until(started.exists, "the first request to begin")
+    with slow_request(server) as (first, go), ThreadPoolExecutor(2) as pool:
         others = [pool.submit(server.invoke, "{}") for _ in range(2)]
         refused, waiting = wait(others, return_when=FIRST_COMPLETED)
         assert [one.result().status for one in refused] == [503]
@@ -208,10 +212,7 @@ def test_request_beyond_the_queue_is_refused(server: Server) -> None:
 def test_stop_signal_lets_requests_in_progress_end(server: Server) -> None:
     server.script(WAITS)
     server.serve()
-    started, go = server.host.root / "started", server.host.root / "go"
-    with ThreadPoolExecutor(1) as pool:
-        slow = pool.submit(server.invoke, json.dumps({"started": str(started), "wait": str(go)}))
-        wait_until(started.exists, "the request to begin")
+    with slow_request(server) as (slow, go):
         server.host.signal(signal.SIGTERM)
         server.host.wait_for_line("stopping: answering the requests in progress")
         wait_until(lambda: server.ping() == 0, "the port to close")

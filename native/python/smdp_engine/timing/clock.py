@@ -87,14 +87,7 @@ class Clock:
         stack = self._stack
         mark = len(stack)
         stack.append(phase)
-        # As in `_switch`: a call of Python costs about a microsecond here, between two passes.
-        self._is_changing = True
-        now = _now()
-        old, since, before = self._state
-        totals = self._totals
-        totals[old] = before + now - since
-        self._state = (phase, now, totals[phase])
-        self._is_changing = False
+        self._switch(phase)
         return mark
 
     def leave(self, mark: int, base: Optional[int] = None) -> None:
@@ -106,14 +99,7 @@ class Clock:
         del stack[mark:]
         if base is not None:
             stack[0] = base
-        phase = stack[-1]
-        self._is_changing = True
-        now = _now()
-        old, since, before = self._state
-        totals = self._totals
-        totals[old] = before + now - since
-        self._state = (phase, now, totals[phase])
-        self._is_changing = False
+        self._switch(stack[-1])
 
     def rest(self, base: int) -> None:
         """Change the base phase."""

@@ -115,13 +115,14 @@ class Fetches:
         #: Of all fetches until now.
         self.work = Work()
         self._counters = Counters(io=None)
+        self.has_queued = self._counters.has_queued
         self._due = 0
         self._queued = self._off_cpu = 0  # of the last fetches that were read
 
     def begin(self) -> Start:
         wall = _now()
         queued = None
-        if wall >= self._due and self._counters.has_queued:
+        if wall >= self._due and self.has_queued:
             self._due = wall + _SAMPLE_NS
             queued = self._counters.queued()
             wall = _now()
@@ -206,18 +207,14 @@ class Loading:
         status = os.fstat(self._writing)
         self._identity = status.st_dev, status.st_ino
         os.environ[VARIABLE] = f"{os.getpid()}:{self._writing}:{status.st_dev}:{status.st_ino}"
-        self._has_queued = Counters(io=None).has_queued
+        self._has_queued = self._fetches_here().has_queued
         self._bytes = BytesRead()
 
     def begin(self) -> Start:
         """Begin a fetch in this thread."""
         if not self._bytes.is_counting:
             self._bytes.begin()
-        fetches: Optional[Fetches] = getattr(self._local, "fetches", None)
-        if fetches is None:
-            fetches = self._local.fetches = Fetches()
-            self._all_fetches.append(fetches)
-        return fetches.begin()
+        return self._fetches_here().begin()
 
     def end(self, start: Start, batches: int) -> None:
         """End the fetch, which has loaded so many batches."""
@@ -244,6 +241,14 @@ class Loading:
         if self._bytes.is_known:
             fields["load_bytes"] = work.bytes + self._bytes.total()
         return fields
+
+    def _fetches_here(self) -> Fetches:
+        """Those of this thread."""
+        fetches: Optional[Fetches] = getattr(self._local, "fetches", None)
+        if fetches is None:
+            fetches = self._local.fetches = Fetches()
+            self._all_fetches.append(fetches)
+        return fetches
 
     def in_child(self) -> "Sender":
         """In a forked child: what measures the fetches there, if it is a worker of the loader."""

@@ -14,11 +14,11 @@ from smdp_launch.localcloud import endpoint_state
 from smdp_launch.localcloud.arns import endpoint_arn
 from smdp_launch.localcloud.endpoint_state import Deployment, EndpointState
 from smdp_launch.localcloud.errors import ServiceError, validation
-from smdp_launch.localcloud.files import is_locked, read_json, remove_tree, write_json
+from smdp_launch.localcloud.files import is_locked, remove_tree, write_json
 from smdp_launch.localcloud.layout import JOB_NAME, EndpointFolder, StateFolder
 from smdp_launch.localcloud.processes import kill_processes_below
 from smdp_launch.localcloud.protocol import caller
-from smdp_launch.localcloud.services.serving.supervised import Supervised
+from smdp_launch.localcloud.services.supervised import Supervised
 
 _KIND = "endpoint"
 _TICK = 0.02
@@ -117,14 +117,10 @@ class EndpointStore:
                 write_json(folder.stop, {"time": time.time()})
 
     def tags(self, name: str) -> Mapping[str, str]:
-        tags: dict[str, str] = read_json(self.find(name).tags) or {}
-        return tags
+        return self._supervised.tags(self.find(name))
 
     def change_tags(self, name: str, added: Mapping[str, str], removed: Iterable[str]) -> None:
-        folder, dropped = self.find(name), set(removed)
-        with self._supervised.lock:
-            kept = {key: value for key, value in (read_json(folder.tags) or {}).items() if key not in dropped}
-            write_json(folder.tags, {**kept, **added})
+        self._supervised.change_tags(self.find(name), added, removed)
 
     def active(self) -> bool:
         """Whether an endpoint, or the supervisor of one that ends, still runs."""

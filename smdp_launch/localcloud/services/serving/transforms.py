@@ -19,7 +19,7 @@ from smdp_launch.localcloud.services.listing import Entry, listed
 from smdp_launch.localcloud.services.serving.configurations import MAX_HOSTS
 from smdp_launch.localcloud.services.serving.models import container, unsupported
 from smdp_launch.localcloud.services.serving.resources import Resources
-from smdp_launch.localcloud.services.serving.supervised import Supervised
+from smdp_launch.localcloud.services.supervised import Supervised
 from smdp_launch.localcloud.services.tags import check_tags, of_request
 
 _SUPERVISOR = "smdp_launch.localcloud.runtime.serving.transform"
@@ -107,14 +107,10 @@ class TransformService:
         return {"TransformJobSummaries": page, **following}
 
     def tags(self, name: str) -> Mapping[str, str]:
-        tags: dict[str, str] = read_json(self._find(name).tags) or {}
-        return tags
+        return self._supervised.tags(self._find(name))
 
     def change_tags(self, name: str, added: Mapping[str, str], removed: Iterable[str]) -> None:
-        folder, dropped = self._find(name), set(removed)
-        with self._supervised.lock:
-            kept = {key: value for key, value in self.tags(name).items() if key not in dropped}
-            write_json(folder.tags, {**kept, **added})
+        self._supervised.change_tags(self._find(name), added, removed)
 
     def _find(self, name: str) -> TransformFolder:
         folder = TransformFolder(self._state.transforms / name) if JOB_NAME.fullmatch(name) else None

@@ -7,18 +7,13 @@ and the server finalizes the job.
 
 from __future__ import annotations
 
-import secrets
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from smdp_launch.localcloud import job_state
-from smdp_launch.localcloud.environment import server_environment
 from smdp_launch.localcloud.errors import ServiceError, validation
-from smdp_launch.localcloud.files import Lock, is_locked, read_json, remove_tree, write_json
+from smdp_launch.localcloud.files import is_locked, read_json, remove_tree, write_json
 from smdp_launch.localcloud.isolation import images
 from smdp_launch.localcloud.job_state import JobState
 from smdp_launch.localcloud.layout import JOB_NAME, JobFolder, StateFolder
@@ -26,8 +21,9 @@ from smdp_launch.localcloud.processes import kill_processes_below
 from smdp_launch.localcloud.protocol import caller
 from smdp_launch.localcloud.protocol.signatures import Credentials
 from smdp_launch.localcloud.runtime import meter, reserve, results
+from smdp_launch.localcloud.services.supervised import Supervised
 
-_UNFINISHED = ".new-"
+_SUPERVISOR = "smdp_launch.localcloud.runtime.supervisor"
 _EXIT_WAIT = 10.0  # seconds for the supervisor of an ended job to exit
 _TICK = 0.02
 
@@ -38,11 +34,8 @@ class JobStore:
         self.credentials = credentials
         self._state = state
         self._root = state.jobs
-        self._lock = threading.Lock()
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        for leftover in self._root.glob(f"{_UNFINISHED}*"):
-            remove_tree(leftover)
-        self._watched = {folder.name for folder in self.folders()}
+        retry = "start the job when it is up again"
+        self._supervised = Supervised(state, state.jobs, JobFolder, _SUPERVISOR, retry)
 
     def folders(self, region: str | None = None) -> Iterator[JobFolder]:
         """The jobs of the region, or of all regions."""
@@ -60,35 +53,15 @@ class JobStore:
         Raises ServiceError where the name is taken, and while the local cloud is being ended: the command that ends it
         has already listed the jobs to stop.
         """
-        shutdown = Lock(self._state.shutdown_lock)
-        try:
-            if not shutdown.take(shared=True):
-                raise validation("The local cloud is going down; start the job when it is up again.")
-            self._create(request, region)
-        finally:
-            shutdown.release()
 
-    def _create(self, request: Mapping[str, Any], region: str) -> None:
-        name = str(request["TrainingJobName"])
-        draft = JobFolder(self._root / f"{_UNFINISHED}{secrets.token_hex(8)}")
-        try:
-            lock = _write_draft(draft, request, region)
-        except OSError:
-            remove_tree(draft.root)
-            raise
-        try:
-            lock.take()
-            folder = JobFolder(self._root / name)
-            with self._lock:
-                try:
-                    draft.root.rename(folder.root)
-                except OSError:
-                    remove_tree(draft.root)
-                    raise taken(folder.region) from None
-                self._watched.add(name)
-                self._processes[name] = _start_supervisor(folder, lock)
-        finally:
-            lock.release()
+        def write(draft: JobFolder) -> None:
+            draft.logs.mkdir(mode=0o700)
+            write_json(draft.request, dict(request))
+            write_json(draft.region_file, {"region": region})
+            job_state.write(draft.state, job_state.new(time.time()))
+            reserve.allocate(draft)
+
+        self._supervised.start(str(request["TrainingJobName"]), write, lambda folder: taken(folder.region))
 
     def request(self, folder: JobFolder) -> dict[str, Any]:
         """Raises ServiceError for a job that was deleted meanwhile."""
@@ -113,7 +86,7 @@ class JobStore:
 
     def update(self, folder: JobFolder, changed: Mapping[str, Any]) -> None:
         """Replace fields of the request. The running job does not read it again."""
-        with self._lock:
+        with self._supervised.lock:
             write_json(folder.request, {**self.request(folder), **changed})
 
     def delete(self, folder: JobFolder) -> bool:
@@ -123,14 +96,10 @@ class JobStore:
             if time.monotonic() > deadline:
                 return False
             time.sleep(_TICK)
-        removed = self._root / f"{_UNFINISHED}{secrets.token_hex(8)}"
-        with self._lock:
-            try:
-                folder.root.rename(removed)
-            except FileNotFoundError:
-                raise _deleted() from None
-            self._watched.discard(folder.name)
-        remove_tree(removed)
+        try:
+            self._supervised.remove(folder)
+        except FileNotFoundError:
+            raise _deleted() from None
         return True
 
     def tags(self, folder: JobFolder) -> dict[str, str]:
@@ -139,28 +108,17 @@ class JobStore:
         return {key: value for key, value in {**initial, **changed}.items() if value is not None}
 
     def change_tags(self, folder: JobFolder, added: Mapping[str, str], removed: Iterable[str]) -> None:
-        with self._lock:
+        with self._supervised.lock:
             before = read_json(folder.tags) or {}
             write_json(folder.tags, {**before, **dict.fromkeys(removed), **added})
 
     def active(self) -> bool:
         """Whether a job, or the supervisor of an ended one, still runs."""
-        with self._lock:
-            return bool(self._watched)
+        return bool(self._supervised.folders())
 
     def reap(self) -> None:
         """Forget jobs that have ended, and finalize those whose supervisor died. Called periodically."""
-        with self._lock:
-            names = list(self._watched)
-        for name in names:
-            process = self._processes.get(name)
-            if process is not None:
-                process.poll()
-            folder = JobFolder(self._root / name)
-            if not is_locked(folder.lock) and self._finalize(folder):
-                with self._lock:
-                    self._watched.discard(name)
-                    self._processes.pop(name, None)
+        self._supervised.reap(self._finalize)
 
     def _finalize(self, folder: JobFolder) -> bool:
         """Clean up after a supervisor that has exited; False where that fails for now, as on a full disk."""
@@ -186,16 +144,6 @@ class JobStore:
         return True
 
 
-def _write_draft(draft: JobFolder, request: Mapping[str, Any], region: str) -> Lock:
-    """Write all files of a new job; the supervisor's lock, not yet taken."""
-    draft.logs.mkdir(mode=0o700, parents=True)
-    write_json(draft.request, dict(request))
-    write_json(draft.region_file, {"region": region})
-    job_state.write(draft.state, job_state.new(time.time()))
-    reserve.allocate(draft)
-    return Lock(draft.lock)
-
-
 def _deleted() -> ServiceError:
     return validation("Requested resource not found.")
 
@@ -205,17 +153,3 @@ def taken(region: str) -> ServiceError:
     there = f" The local cloud keeps names unique in all regions: {region} has the job."
     message = "Training job names must be unique within an AWS account and region."
     return ServiceError("ResourceInUse", message if region == caller.region() else f"{message}{there}")
-
-
-def _start_supervisor(folder: JobFolder, lock: Lock) -> subprocess.Popen[bytes]:
-    with folder.supervisor_log.open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "smdp_launch.localcloud.runtime.supervisor", str(folder.root)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            env=server_environment(),
-            start_new_session=True,
-            pass_fds=(lock.fileno(),),
-        )

@@ -1,4 +1,4 @@
-"""Folders that each have a supervisor process: endpoints and transform jobs.
+"""Folders that each have a supervisor process: jobs, endpoints and transform jobs.
 
 A supervisor inherits the locked `supervisor.lock`, so a visible folder whose lock is free has no supervisor any more.
 """
@@ -9,18 +9,18 @@ import secrets
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from smdp_launch.localcloud.environment import server_environment
 from smdp_launch.localcloud.errors import ServiceError, validation
-from smdp_launch.localcloud.files import Lock, is_locked, remove_tree
-from smdp_launch.localcloud.layout import EndpointFolder, StateFolder
+from smdp_launch.localcloud.files import Lock, is_locked, read_json, remove_tree, write_json
+from smdp_launch.localcloud.layout import StateFolder, SupervisedFolder
 
 _UNFINISHED = ".new-"
 
-Folder = TypeVar("Folder", bound=EndpointFolder)
+Folder = TypeVar("Folder", bound=SupervisedFolder)
 
 
 class Supervised(Generic[Folder]):
@@ -29,14 +29,23 @@ class Supervised(Generic[Folder]):
     Args:
         kind: makes a folder of a path.
         module: of the supervisor, which gets the folder as its argument.
+        retry: what a client should do that starts one while the local cloud is being ended.
     """
 
-    def __init__(self, state: StateFolder, root: Path, kind: Callable[[Path], Folder], module: str) -> None:
+    def __init__(
+        self,
+        state: StateFolder,
+        root: Path,
+        kind: Callable[[Path], Folder],
+        module: str,
+        retry: str = "try again when it is up",
+    ) -> None:
         self.lock = threading.Lock()
         self._state = state
         self._root = root
         self._kind = kind
         self._module = module
+        self._retry = retry
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         for leftover in root.glob(f"{_UNFINISHED}*"):
             remove_tree(leftover)
@@ -51,7 +60,7 @@ class Supervised(Generic[Folder]):
         shutdown = Lock(self._state.shutdown_lock)
         try:
             if not shutdown.take(shared=True):
-                raise validation("The local cloud is going down; try again when it is up.")
+                raise validation(f"The local cloud is going down; {self._retry}.")
             self._start(name, write, taken)
         finally:
             shutdown.release()
@@ -107,9 +116,22 @@ class Supervised(Generic[Folder]):
                 process.wait()
 
     def remove(self, folder: Folder) -> None:
+        """Raises FileNotFoundError for a folder that was removed meanwhile."""
         removed = self._root / f"{_UNFINISHED}{secrets.token_hex(8)}"
-        folder.root.rename(removed)
+        with self.lock:
+            folder.root.rename(removed)
+            self._watched.discard(folder.name)
         remove_tree(removed)
+
+    def tags(self, folder: Folder) -> Mapping[str, str]:
+        tags: dict[str, str] = read_json(folder.tags) or {}
+        return tags
+
+    def change_tags(self, folder: Folder, added: Mapping[str, str], removed: Iterable[str]) -> None:
+        dropped = set(removed)
+        with self.lock:
+            kept = {key: value for key, value in self.tags(folder).items() if key not in dropped}
+            write_json(folder.tags, {**kept, **added})
 
     def _run(self, folder: Folder, lock: Lock) -> subprocess.Popen[bytes]:
         with folder.supervisor_log.open("ab") as log:

@@ -1,0 +1,31 @@
+"""The pages of SageMaker's List calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from smdp_launch.jobs.service.clients import Clients
+from smdp_launch.jobs.service.retry import call_with_retries
+
+PAGE = 100  # the service's limit
+
+
+def newest_first(
+    clients: Clients, call: Callable[..., Mapping[str, Any]], field: str, what: str, size: int = PAGE, **arguments: Any
+) -> Iterator[Mapping[str, Any]]:
+    """The summaries in ``field`` of each page of a List call, the newest resource first.
+
+    Args:
+        what: as of `call_with_retries`, which raises for each page.
+        size: of a page.
+    """
+    token: dict[str, str] = {}
+    arguments |= {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": size}
+    while True:
+        answer = call_with_retries(clients, what, partial(call, **arguments, **token))
+        yield from answer[field]
+        if "NextToken" not in answer:
+            return
+        token = {"NextToken": answer["NextToken"]}
