@@ -21,10 +21,9 @@ from smdp_launch.serving.resources import (
     MODEL,
     TRANSFORM,
     Resource,
-    describe,
+    describe_with_tags,
     resource,
     schedule,
-    tags_of,
 )
 from smdp_launch.units import listed
 
@@ -66,11 +65,11 @@ def existing_deployment(clients: Clients, plan: ServingPlan) -> str | None:
         Refused: another endpoint has the name, or an earlier deployment of the job.
         ServiceProblem: the service refused, or did not answer.
     """
-    found = describe(clients, ENDPOINT, plan.name) if plan.serve.kind != "batch" else None
+    found = describe_with_tags(clients, ENDPOINT, plan.name) if plan.serve.kind != "batch" else None
     if found is None:
         return None
-    status = str(found["EndpointStatus"])
-    tags = tags_of(clients, str(found[ENDPOINT.arn]))
+    description, tags = found
+    status = str(description["EndpointStatus"])
     if tags.get(PLAN_TAG) == plan.deployment.hash and status in ("InService", "Creating"):
         return status
     raise Refused(

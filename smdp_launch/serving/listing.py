@@ -13,11 +13,10 @@ from smdp_launch.jobs.records.endpoints import Served, served
 from smdp_launch.jobs.records.history import LOCAL
 from smdp_launch.jobs.service.clients import Clients, connection, ignore_waiting
 from smdp_launch.jobs.service.listing import newest_first
-from smdp_launch.jobs.service.retry import call_with_retries
 from smdp_launch.jobs.service.retry_policy import Waiting
 from smdp_launch.request.build import PLAN_TAG
 from smdp_launch.request.serving import EXPIRES_TAG
-from smdp_launch.serving.resources import ENDPOINT, TRANSFORM, describe, tags_of
+from smdp_launch.serving.resources import ENDPOINT, TRANSFORM, describe, tags_of, unless_missing
 
 #: Statuses in which no host of the endpoint is billed.
 _FREE = frozenset({"Deleted", "Failed", "Completed", "Stopped"})
@@ -120,8 +119,8 @@ def endpoints_of_region(
         call, what = clients.sagemaker.list_endpoints, "the endpoints cannot be listed"
         for one in islice(newest_first(clients, call, "Endpoints", what), most):
             name, arn = str(one["EndpointName"]), str(one["EndpointArn"])
-            tags = call_with_retries(clients, f"the tags of {name} cannot be read", partial(tags_of, clients, arn))
-            if PLAN_TAG not in tags:
+            tags = unless_missing(clients, f"the tags of {name} cannot be read", partial(tags_of, clients, arn))
+            if tags is None or PLAN_TAG not in tags:
                 continue
             known, expires = here.get(name), _expiry(tags.get(EXPIRES_TAG))
             status = str(one["EndpointStatus"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from smdp_launch.errors import Interrupted, Refused, ServiceProblem
 from smdp_launch.jobs.service.clients import Clients
@@ -24,6 +24,7 @@ _MISSING_CODES = frozenset({"ResourceNotFound", "ResourceNotFoundException", "No
 _MISSING_TEXTS = ("could not find", "cannot find", "does not exist", "not found")
 _SCHEDULER = "scheduler"
 _LONGEST_START = 3600.0  # seconds
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True)
@@ -83,16 +84,48 @@ def describe(clients: Clients, kind: Kind, name: str) -> Mapping[str, Any] | Non
         EnvironmentProblem: the credentials have expired.
     """
 
-    def call() -> Mapping[str, Any] | None:
+    return unless_missing(clients, _not_described(kind, name), lambda: _description(clients, kind, name))
+
+
+def describe_with_tags(clients: Clients, kind: Kind, name: str) -> tuple[Mapping[str, Any], dict[str, str]] | None:
+    """The service's description of the resource and its tags; None if there is none, also if it is gone meanwhile.
+
+    Raises:
+        ServiceProblem: the service refused, or did not answer.
+        EnvironmentProblem: the credentials have expired.
+    """
+
+    def call() -> tuple[Mapping[str, Any], dict[str, str]]:
+        description = _description(clients, kind, name)
+        return description, tags_of(clients, str(description[kind.arn]))
+
+    return unless_missing(clients, _not_described(kind, name), call)
+
+
+def _not_described(kind: Kind, name: str) -> str:
+    return f"{kind.title} {name} cannot be described"
+
+
+def _description(clients: Clients, kind: Kind, name: str) -> Mapping[str, Any]:
+    """Raises:
+    ClientError: the service refused.
+    """
+    answer: Mapping[str, Any] = getattr(clients.sagemaker, f"describe_{kind.call}")(**{kind.field: name})
+    return answer
+
+
+def unless_missing(clients: Clients, what: str, call: Callable[[], _Answer]) -> _Answer | None:
+    """The result of ``call``, as `call_with_retries`; None if the resource does not exist."""
+
+    def existing() -> _Answer | None:
         try:
-            answer: Mapping[str, Any] = getattr(clients.sagemaker, f"describe_{kind.call}")(**{kind.field: name})
+            return call()
         except Exception as error:
             if is_missing(error):
                 return None
             raise
-        return answer
 
-    return call_with_retries(clients, f"{kind.title} {name} cannot be described", call)
+    return call_with_retries(clients, what, existing)
 
 
 def resource(clients: Clients, kind: Kind, request: Request) -> Resource:
@@ -178,7 +211,7 @@ def _has_ended(clients: Clients, name: str) -> bool:
 
 def is_ours(clients: Clients, kind: Kind, request: Request) -> bool:
     """Whether the existing resource has the tag of this deployment."""
-    described = getattr(clients.sagemaker, f"describe_{kind.call}")(**{kind.field: request[kind.field]})
+    described = _description(clients, kind, str(request[kind.field]))
     return tags_of(clients, str(described[kind.arn])).get(PLAN_TAG) == _tag(request)
 
 

@@ -19,8 +19,7 @@ from smdp_launch.serving.resources import (
     delete,
     delete_object,
     delete_schedule,
-    describe,
-    tags_of,
+    describe_with_tags,
 )
 
 
@@ -98,6 +97,6 @@ def _removals(clients: Clients, name: str, known: Served | None) -> Iterator[tup
 
 def _require_ours(clients: Clients, name: str) -> None:
     """An endpoint that something else created is not deleted."""
-    found = describe(clients, ENDPOINT, name)
-    if found is not None and PLAN_TAG not in tags_of(clients, str(found["EndpointArn"])):
+    found = describe_with_tags(clients, ENDPOINT, name)
+    if found is not None and PLAN_TAG not in found[1]:
         raise Refused(f"endpoint {name} was not deployed by smdp-launch: it has no tag {PLAN_TAG}")

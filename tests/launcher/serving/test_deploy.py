@@ -24,6 +24,7 @@ from tests.support.services.faults import Fault, Proxy
 from tests.support.services.faulty_service import clients_through, cloud_with_data
 from tests.support.serving.scheduler import Scheduler
 from tests.support.serving.served import ALL, NAME, PACKED_KEY, SERVE, archive, first, left, plan_for
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 CALLS = ("CreateModel", "CreateEndpointConfig", "CreateEndpoint")
@@ -130,6 +131,29 @@ def test_endpoint_that_starts_is_deleted_when_it_has_started(cloud: Cloud, clien
     create_all(clients, plan_for(cloud, tmp_path))
     result = undeploy(clients, NAME, None)
     assert f"endpoint {NAME}" in result.deleted
+
+
+def test_endpoint_that_goes_during_an_undeploy_is_not_there(cloud: Cloud, clients: Clients, tmp_path: Path) -> None:
+    create_all(clients, plan_for(cloud, tmp_path))
+    cloud.sagemaker.get_waiter("endpoint_in_service").wait(EndpointName=NAME, WaiterConfig={"Delay": 1})
+
+    def remove(operation: str, _: str) -> Fault | None:
+        if operation == "ListTags":
+            cloud.sagemaker.delete_endpoint(EndpointName=NAME)
+            wait_for(lambda: "endpoint" not in left(cloud), "the endpoint to be removed")
+        return None
+
+    with Proxy(remove).running() as proxy:
+        result = undeploy(clients_through(proxy, cloud), NAME, None)
+    assert result.missing == [f"endpoint {NAME}"]
+    assert result.deleted == [f"endpoint configuration {NAME}", f"model {NAME}"]
+
+
+def test_tags_that_are_throttled_are_read_again(cloud: Cloud, clients: Clients, tmp_path: Path) -> None:
+    create_all(clients, plan_for(cloud, tmp_path))
+    with Proxy(first(Fault.THROTTLED, "ListTags")).running() as proxy:
+        assert f"endpoint {NAME}" in undeploy(clients_through(proxy, cloud), NAME, None).deleted
+        assert proxy.faults[Fault.THROTTLED] == 1
 
 
 def test_schedule_stands_before_the_endpoint_and_is_deleted_with_it(
