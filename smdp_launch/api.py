@@ -26,7 +26,7 @@ from smdp_launch.jobs.preflight.run import preflight as check_account
 from smdp_launch.jobs.records.history import LOCAL, find_launch, launches, record_plan, resolve_name
 from smdp_launch.jobs.records.local_clouds import file_systems, local_cloud_folder
 from smdp_launch.jobs.service.clients import connect_aws, connection, local_cloud
-from smdp_launch.jobs.submit import seed, submit
+from smdp_launch.jobs.submit import require_one_job, seed, submit
 from smdp_launch.localcloud.client import connect as localcloud
 from smdp_launch.notebook import cards  # noqa: F401 - registers the views of notebooks
 from smdp_launch.planning.job_input import JobLike, check_any, plan_of
@@ -159,6 +159,7 @@ def launch(job: Plan | JobLike, *, ignore: Collection[str] = ()) -> Job:
         'completed'
     """
     plan = _plan(job)
+    require_one_job(plan)
     require_unchanged(plan)
     return _launch_on_aws(plan, ignore) if plan.local is None else _launch_local(plan)
 

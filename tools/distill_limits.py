@@ -19,7 +19,10 @@ import botocore
 from botocore.loaders import Loader
 
 FILE = Path(__file__).resolve().parent.parent / "smdp_launch" / "catalog" / "dated" / "limits.json"
-OPERATIONS = ("CreateTrainingJob", "CreateModel", "CreateEndpointConfig", "CreateEndpoint", "CreateTransformJob")
+OPERATIONS = (
+    *("CreateTrainingJob", "CreateHyperParameterTuningJob"),
+    *("CreateModel", "CreateEndpointConfig", "CreateEndpoint", "CreateTransformJob"),
+)
 
 #: Java's character classes in Python, inside brackets. ``\w`` includes the underscore, which all patterns of the
 #: service with these classes allow.

@@ -49,6 +49,7 @@ def rows(model: type[BaseModel], prefix: str) -> Iterator[str]:
             continue
         inner = element(info.annotation)
         nested = model_of(info.annotation, None) if name != "channels" else None
+        of_each = model_of(inner, None) if inner is not None and str(info.annotation).startswith("dict") else None
         if name == "channels" and model is JobSpec:
             yield row("channels", info.description, "")
             for kind in (S3Channel, FsxChannel, EfsChannel):
@@ -58,6 +59,8 @@ def rows(model: type[BaseModel], prefix: str) -> Iterator[str]:
         else:
             shown = f"{prefix}{name}.NAME" if inner is not None and str(info.annotation).startswith("dict") else None
             yield row(shown or f"{prefix}{name}", info.description, default(info))
+            if of_each is not None:
+                yield from rows(of_each, f"{prefix}{name}.NAME.")
 
 
 def row(key: str, description: str | None, default_: str) -> str:

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from smdp_launch.errors import ServiceProblem, SmdpError
+from smdp_launch.errors import Refused, ServiceProblem, SmdpError
 from smdp_launch.jobs.records.outcome import ENDED
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.error_kinds import ErrorKind, error_kind, reason
@@ -47,6 +47,18 @@ def send_source(clients: Clients, plan: Plan, progress: Progress = ignore_progre
     """
     what = "the source archive could not be uploaded"
     call_with_retries(clients, what, lambda: _upload_source(clients, plan, progress), is_transfer=True)
+
+
+def require_one_job(plan: Plan) -> None:
+    """Raises:
+    Refused: the plan is that of a sweep, which these functions do not create.
+    """
+    if plan.tuning is not None:
+        raise Refused(
+            f"{plan.job_file} has a sweep, which this version plans and does not launch: send its request with "
+            "`smdp-launch plan --request` and `aws sagemaker create-hyper-parameter-tuning-job`, after you have "
+            "uploaded the source archive; or run one job with `--set sweep=null`"
+        )
 
 
 def create(clients: Clients, request: Request) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.jobfile.model.section import Section
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.jobfile.yaml.document import ConfigSource, Document, Location
@@ -48,11 +47,9 @@ def _leaves(section: Section, at: Location) -> Iterator[tuple[Location, Any]]:
 def _values(value: Any, at: Location) -> Iterator[tuple[Location, Any]]:
     if isinstance(value, Section):
         yield from _leaves(value, at)
-    elif isinstance(value, dict) and any(
-        isinstance(one, S3Channel | FsxChannel | EfsChannel) for one in value.values()
-    ):
-        for name, channel in value.items():
-            yield from _leaves(channel, (*at, name))
+    elif isinstance(value, dict) and any(isinstance(one, Section) for one in value.values()):
+        for name, section in value.items():
+            yield from _leaves(section, (*at, name))
     elif isinstance(value, dict) and len(at) <= 2 and value:
         for name, one in value.items():
             yield (*at, name), one

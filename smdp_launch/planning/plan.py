@@ -18,6 +18,7 @@ from smdp_launch.planning.origins import Origin
 from smdp_launch.planning.past_rehearsals import PastRehearsal
 from smdp_launch.request.build import PLAN_TAG, Request
 from smdp_launch.request.ranks import Rank
+from smdp_launch.request.sweep_cost import SweepBounds, sweep_bounds
 from smdp_launch.rules.request.placeholders import Placeholder
 from smdp_launch.source.scan import SourceTree
 
@@ -58,6 +59,8 @@ class Plan(NotebookView):
         placeholders: the values to fill in before a launch on AWS.
         launch_problems: the placeholders as diagnostics, with which a launch on AWS is refused.
         rehearsals: the newest rehearsal of each kind for the same job.
+        tuning: the CreateHyperParameterTuningJob request of a sweep, which is submitted in place of ``request``: that
+            of one trial without the values of the ranges. None for a job without the section ``sweep``.
     """
 
     job: str
@@ -75,10 +78,21 @@ class Plan(NotebookView):
     placeholders: tuple[Placeholder, ...] = ()
     launch_problems: tuple[Diagnostic, ...] = ()
     rehearsals: tuple[PastRehearsal, ...] = ()
+    tuning: Request | None = None
 
     @property
     def hash(self) -> str:
-        return next(str(tag["Value"]) for tag in self.request["Tags"] if tag["Key"] == PLAN_TAG)
+        return next(str(tag["Value"]) for tag in self.submitted["Tags"] if tag["Key"] == PLAN_TAG)
+
+    @property
+    def submitted(self) -> Request:
+        """The request that a launch sends."""
+        return self.tuning if self.tuning is not None else self.request
+
+    @property
+    def sweep_bounds(self) -> SweepBounds | None:
+        """What the sweep costs at most; None for a job without one."""
+        return sweep_bounds(self.spec, self.prices) if self.tuning is not None else None
 
     @property
     def hosts(self) -> int:
@@ -116,6 +130,8 @@ class Plan(NotebookView):
             "policy": self.spec.policy,
             "hash": self.hash,
             "request": self.request,
+            "tuning": self.tuning,
+            "sweep": self.sweep_bounds._asdict() if self.sweep_bounds is not None else None,
             "world_size": len(self.ranks),
             "ranks": [
                 {"rank": one.rank, "host": one.host, "local_rank": one.local_rank, "gpu": one.gpu} for one in self.ranks

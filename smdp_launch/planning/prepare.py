@@ -16,10 +16,16 @@ from smdp_launch.request.build import training_request
 from smdp_launch.request.hyperparameters import script_arguments
 from smdp_launch.request.names import job_name
 from smdp_launch.request.ranks import rank_map
+from smdp_launch.request.tuning import base_name, sweep_name, tuning_request
 
 
 def make_plan(
-    job: CheckedJob, now: datetime | None = None, suffix: int | None = None, local: LocalRun | None = None
+    job: CheckedJob,
+    now: datetime | None = None,
+    suffix: int | None = None,
+    local: LocalRun | None = None,
+    *,
+    with_sweep: bool = True,
 ) -> Plan:
     """The plan of a job without errors.
 
@@ -27,13 +33,16 @@ def make_plan(
         now, suffix: for the job's unique name (``request.names.job_name``); the current time and a random number by
             default.
         local: the options of a local run, which change the request's instance count and environment.
+        with_sweep: without it, the plan is that of one job, whose script gets its own defaults for the ranges.
 
     Raises:
         JobFileRefused: the job has errors.
     """
     spec, source = job.require()
     now = now if now is not None else datetime.now(timezone.utc)
-    name = job_name(spec.name, now, suffix if suffix is not None else secrets.randbelow(1 << 16))
+    suffix = suffix if suffix is not None else secrets.randbelow(1 << 16)
+    is_sweep = with_sweep and spec.sweep is not None
+    name = sweep_name(base_name(spec), now, suffix) if is_sweep else job_name(spec.name, now, suffix)
     request = training_request(spec, source, name)
     hosts, workers = spec.compute.instance_count, workers_per_host(spec)
     if local is not None:
@@ -54,6 +63,7 @@ def make_plan(
         diagnostics=job.diagnostics,
         placeholders=job.placeholders,
         launch_problems=job.launch_problems,
+        tuning=tuning_request(spec, request, source) if is_sweep else None,
     )
 
 

@@ -20,6 +20,7 @@ from smdp_launch.request.batch import workers_per_host
 from smdp_launch.request.build import plan_hash
 from smdp_launch.request.cost import instance_types
 from smdp_launch.request.ranks import rank_map
+from smdp_launch.request.tuning import tuning_hash
 from smdp_launch.saved_versions import UPGRADE, other_version
 from smdp_launch.source.scan import SourceTree, normal_name, scan_source
 from smdp_launch.source.script.outputs import output_folders
@@ -76,6 +77,7 @@ def load(path: Path) -> Plan:
             script_arguments=arguments,
             prices=_prices(spec, data["billing"]),
             rehearsals=tuple(PastRehearsal.from_json(one) for one in data.get("rehearsals", [])),
+            tuning=data.get("tuning"),
         )
         stated = plan.hash
     except ValidationError as error:
@@ -85,9 +87,17 @@ def load(path: Path) -> Plan:
             f"{path} is not a complete plan ({type(error).__name__}: {error}); write a new one with plan --out"
         ) from None
     _refuse_changed_source(path, plan.source, sha256, {str(one["name"]): int(one["bytes"]) for one in files})
-    if job != request.get("TrainingJobName") or plan_hash(request, plan.source) != stated or data["hash"] != stated:
+    if job != request.get("TrainingJobName") or _hash(plan) != stated or data["hash"] != stated:
         raise Refused(f"{path} was changed: its hash does not match its content; write a new plan with plan --out")
     return plan
+
+
+def _hash(plan: Plan) -> str | None:
+    """The hash of what a launch sends; None if its name is not the plan's."""
+    if plan.tuning is None:
+        return plan_hash(plan.request, plan.source)
+    is_own = plan.tuning.get("HyperParameterTuningJobName") == plan.job
+    return tuning_hash(plan.tuning, plan.source) if is_own else None
 
 
 def _refusal_of_spec(path: Path, error: ValidationError) -> str:

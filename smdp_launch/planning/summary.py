@@ -14,6 +14,7 @@ from smdp_launch.jobfile.model.serve import Serve
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.planning.consequences import ImageFacts
 from smdp_launch.planning.plan import Plan
+from smdp_launch.planning.sweep_rows import sweep_rows
 from smdp_launch.request.build import tensorboard_location
 from smdp_launch.request.cost import serving_hourly
 from smdp_launch.request.names import source_location
@@ -51,7 +52,10 @@ def summary(plan: Plan) -> list[Row]:
     rows += titled("tracking", list(_tracking(plan)))
     rows += rank_rows(plan)
     rows += _batch_rows(plan)
-    rows += [("cost", cost(plan)), ("ends", _ends(plan))]
+    if plan.tuning is None:
+        rows += [("cost", cost(plan)), ("ends", _ends(plan))]
+    else:
+        rows += [("each trial", cost(plan)), *sweep_rows(plan)]
     if spec.serve is not None:
         rows.append(("serving", _serving(spec, spec.serve, plan.prices)))
     rows += titled("creates", list(plan.side_effects))

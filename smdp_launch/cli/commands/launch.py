@@ -116,13 +116,15 @@ def _launch_local(checked: CheckedJob, request: LocalRequest, launch: LaunchOpti
     from smdp_launch.cli.shared.follow_session import submit_and_follow, submit_with_progress
     from smdp_launch.errors import ExitCode
     from smdp_launch.jobs.records.local_clouds import local_cloud_folder
+    from smdp_launch.jobs.submit import require_one_job
     from smdp_launch.localcloud.client import connect as localcloud
 
     print_diagnostics(checked.diagnostics)
-    plan = local_plan(checked, local_run_of(checked, request))
+    plan = local_plan(checked, local_run_of(checked, request), with_sweep=True)
     if launch.dry_run:
         _print_dry_run(plan, launch)
         return ExitCode.OK
+    require_one_job(plan)
     require_runnable(plan)
     if not launch.as_json:
         print_local_start(plan)
@@ -208,11 +210,13 @@ def _submit_plan(
     from smdp_launch.cli.shared.follow_session import follow_created, submit_and_follow, submit_with_progress
     from smdp_launch.cli.shared.submission import connect_for
     from smdp_launch.errors import ExitCode
+    from smdp_launch.jobs.submit import require_one_job
 
     print_diagnostics(plan.diagnostics)
     if launch.dry_run:
         _print_dry_run(plan, launch)
         return ExitCode.OK
+    require_one_job(plan)
     waits = launch.capacity_wait is not None
     clients = connect_for(plan, ignore, yes=launch.yes, as_json=launch.as_json, require=require, records=not waits)
     if launch.capacity_wait is not None:

@@ -13,7 +13,7 @@ from smdp_launch.cli.shared.checking import check
 @options.job_file
 @options.settings
 @click.option("--json", "as_json", is_flag=True, help="Print the whole plan as JSON (docs/reference/plan.md).")
-@click.option("--request", "as_request", is_flag=True, help="Print only the CreateTrainingJob request, as JSON.")
+@click.option("--request", "as_request", is_flag=True, help="Print only the request that a launch sends, as JSON.")
 @click.option("--origins", "with_origins", is_flag=True, help="Also show the source of each value.")
 @click.option(
     "--out",
@@ -30,6 +30,8 @@ def command(
     \b
     smdp-launch plan --request > request.json
     aws sagemaker create-training-job --cli-input-json file://request.json
+
+    For a job file with a sweep, the command is create-hyper-parameter-tuning-job.
     """  # noqa: D301 - click reads \b as "keep the line breaks of this paragraph"
     from smdp_launch.cli.render.diagnostics import print_diagnostics
     from smdp_launch.cli.render.next_step import print_note
@@ -53,7 +55,7 @@ def command(
         checked.require_launchable()
         save(plan, out)
     if as_json or as_request:
-        print_document(plan.to_json() if as_json else plan.request)
+        print_document(plan.to_json() if as_json else plan.submitted)
         return
     print_diagnostics(checked.diagnostics)
     print_plan(plan)

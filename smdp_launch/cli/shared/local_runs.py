@@ -118,13 +118,16 @@ def local_run_of(checked: CheckedJob, request: LocalRequest) -> LocalRun:
     return local_run(checked, request, usable_processors(), problem, connect.inputs_refusal)
 
 
-def local_plan(checked: CheckedJob, run: LocalRun) -> Plan:
-    """Raises:
+def local_plan(checked: CheckedJob, run: LocalRun, *, with_sweep: bool = False) -> Plan:
+    """Args:
+        with_sweep: plan the job's sweep, not one job.
+
+    Raises:
     EnvironmentProblem: this machine cannot run hosts from the job's image.
     """
     from smdp_launch.planning.prepare import make_plan
 
-    plan = make_plan(checked, local=run)
+    plan = make_plan(checked, local=run, with_sweep=with_sweep)
     if run.containers:
         _require_image(plan)
     return plan

@@ -30,6 +30,7 @@ UNITS: dict[Location, tuple[str, Callable[[str], Fraction | None]]] = {
         (
             *(("compute", one) for one in ("max_run", "max_pending", "keep_alive")),
             ("spot", "max_wait"),
+            ("sweep", "budget", "max_run"),
             *(("engine_options", one) for one in ("operation_timeout_s", "rendezvous_timeout_s", "heartbeat_s")),
         ),
         ("seconds", seconds),
@@ -38,6 +39,7 @@ UNITS: dict[Location, tuple[str, Callable[[str], Fraction | None]]] = {
     ("script", "source_limit_mb"): ("MB", lambda text: size(text, "m")),
     ("engine_options", "piece_kib"): ("KiB", lambda text: size(text, "k")),
     ("budget", "max_usd"): ("USD", dollars),
+    ("sweep", "budget", "max_usd"): ("USD", dollars),
 }
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _MAX_LOCATION = 1024

@@ -26,7 +26,11 @@ _SDK = {
     "keep_alive_period_in_seconds": "compute.keep_alive",
     "max_retry_attempts": "compute.retries",
     "metric_definitions": "metrics",
+    "max_jobs": "sweep.trials",
+    "max_parallel_jobs": "sweep.parallel",
     "mpi": "engine",
+    "hyperparameter_ranges": "sweep.ranges",
+    "objective_metric_name": "sweep.objective.metric",
     "output_kms_key": "encryption.output_key",
     "output_path": "output.s3",
     "py_version": "framework.python",
@@ -55,7 +59,7 @@ def _fields() -> dict[str, str]:
     """The paths of fields by name, for names that only one section has."""
     paths: dict[str, str | None] = {}
     for name, path in _walk(JobSpec, ""):
-        if name in paths and path.startswith("serve."):
+        if name in paths and path.startswith(("serve.", "sweep.")):
             continue  # such as instance_type: the job's own key is meant
         paths[name] = None if name in paths else path
     return {name: path for name, path in paths.items() if path is not None}

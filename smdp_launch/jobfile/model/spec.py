@@ -11,6 +11,7 @@ from pydantic import Field, JsonValue, PrivateAttr
 from smdp_launch.jobfile.model.channels import Channel
 from smdp_launch.jobfile.model.section import Section
 from smdp_launch.jobfile.model.serve import Serve
+from smdp_launch.jobfile.model.sweep import Sweep
 from smdp_launch.jobfile.model.tracking import Tracking
 from smdp_launch.jobfile.model.types import (
     DAY,
@@ -313,6 +314,7 @@ class JobSpec(Section, NotebookView):
     region: Annotated[Region, Field(description="Such as us-east-1.")]
     local: Local = Local()
     serve: Annotated[Serve | None, Field(description="How `deploy` serves the trained model.")] = None
+    sweep: Annotated[Sweep | None, Field(description="Which hyperparameter values `launch` tries.")] = None
     #: The source of each value. It is not a value of the job, so it is neither compared nor serialized.
     _document: Document | None = PrivateAttr(default=None)
 

@@ -10,7 +10,9 @@ from urllib.parse import unquote
 
 from smdp_launch.catalog.images import parse_image
 from smdp_launch.catalog.placeholders import ACCOUNT
+from smdp_launch.jobfile.yaml.document import Location
 from smdp_launch.jobs.preflight.check import Account, NotChecked, code_of, s3_channels
+from smdp_launch.planning.plan import Plan
 from smdp_launch.request.names import S3Location
 from smdp_launch.rules.base.facts import Problem
 
@@ -184,7 +186,8 @@ def quota(account: Account) -> Iterator[Problem | str]:
     """The quota of the instance type, or of each of several: SageMaker passes over a type that has none left."""
     resources, spot = account.plan.request["ResourceConfig"], account.plan.spec.spot is not None
     preferences = resources.get("InstancePreferences") or [resources]
-    wanted = [(str(one["InstanceType"]), int(one["InstanceCount"])) for one in preferences]
+    at_a_time = _at_a_time(account.plan)
+    wanted = [(str(one["InstanceType"]), int(one["InstanceCount"]) * at_a_time) for one in preferences]
     limits = [_limit(account, _quota_name(kind, spot)) for kind, _ in wanted]
     hosts = _used(account, spot)
     numbers = "; ".join(
@@ -197,7 +200,18 @@ def quota(account: Account) -> Iterator[Problem | str]:
     names = " or ".join(f"'{_quota_name(kind, spot)}'" for kind, _ in wanted)
     types = " or ".join(f"{needed} x {kind}" for kind, needed in wanted)
     help_ = f"request an increase of {names} in Service Quotas (takes days), or wait until other jobs have ended"
-    yield Problem(("compute", "instance_count"), f"the quota is too small for {types}: {numbers}", help_)
+    at: Location = ("compute", "instance_count")
+    if at_a_time > 1:
+        at, types = ("sweep", "parallel"), f"{types}, {at_a_time} trials at a time"
+        help_ = f"lower `parallel`, or {help_}"
+    yield Problem(at, f"the quota is too small for {types}: {numbers}", help_)
+
+
+def _at_a_time(plan: Plan) -> int:
+    """The number of jobs that the plan runs at a time."""
+    if plan.tuning is None:
+        return 1
+    return int(plan.tuning["HyperParameterTuningJobConfig"]["ResourceLimits"]["MaxParallelTrainingJobs"])
 
 
 def _quota_name(kind: str, spot: bool) -> str:

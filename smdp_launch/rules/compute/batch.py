@@ -167,7 +167,11 @@ def batch_hyperparameter_once(facts: Facts) -> Iterator[Problem]:
 def learning_rate_exists(facts: Facts) -> Iterator[Problem]:
     batch, names = facts.spec.batch, [str(one) for one in facts.document.data["script"].get("hyperparameters") or {}]
     name = batch.learning_rate if batch is not None else None
-    if name is not None and name not in names:
+    ranges = facts.document.value(("sweep", "ranges")) if facts.document.is_written(("sweep", "ranges")) else {}
+    tried = (
+        [one for kind in ranges.values() if isinstance(kind, dict) for one in kind] if isinstance(ranges, dict) else []
+    )
+    if name is not None and name not in [*names, *tried]:
         near = closest(name, names)
         add = f"add {name} to `script.hyperparameters`"
         help_ = f'did you mean "{near}"?' if near else f"{add}, or name one of: {', '.join(names)}" if names else add

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from pydantic import JsonValue
+
 from smdp_launch.catalog.placeholders import of_hyperparameter
 from smdp_launch.diagnostics import closest
 from smdp_launch.jobfile.yaml.document import Location
@@ -33,6 +35,7 @@ _LISTED = 12
 #: absl reads these as whole numbers.
 _HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]+")
 _BATCH: Location = ("batch", "hyperparameter")
+_RANGES: Location = ("sweep", "ranges")
 
 
 class Passed(NamedTuple):
@@ -55,17 +58,34 @@ class Passed(NamedTuple):
 
 
 def passed(facts: Facts, line: CommandLine) -> list[Passed]:
-    """The hyperparameters, in the order in which they are passed."""
+    """The hyperparameters, in the order in which they are passed; after them the values of a sweep."""
     values = script_hyperparameters(facts.spec)
-    words = script_arguments(values)
     of_batch = facts.spec.batch.hyperparameter if facts.spec.batch is not None else None
-    names = sorted(values)
+    given: list[tuple[str, JsonValue, Location]] = [
+        (name, values[name], _BATCH if name == of_batch else (*_HYPERPARAMETERS, name)) for name in sorted(values)
+    ]
     return [
-        Passed(name, word, value, _BATCH if name == of_batch else (*_HYPERPARAMETERS, name), line.find(word))
-        for name, word, value in zip(names, words[::2], words[1::2], strict=True)
+        Passed(name, word, text, at, line.find(word))
+        for name, value, at in [*given, *_tried(facts)]
+        for word, text in [script_arguments({name: value})]
         # argparse reads a word with a blank as a value, and splits a word at an equals sign.
         if not {" ", "="} & set(name)
     ]
+
+
+def _tried(facts: Facts) -> Iterator[tuple[str, JsonValue, Location]]:
+    """The values of the sweep's ranges: the bounds, a number between those of a continuous range, and all of a list."""
+    sweep = facts.spec.sweep
+    if sweep is None or any(at[:1] == ("sweep",) for at in facts.loaded.invalid):
+        return
+    for name, whole in sweep.ranges.integer.items():
+        for bound in (whole.min, whole.max):
+            yield name, bound, (*_RANGES, "integer", name)
+    for name, real in sweep.ranges.continuous.items():
+        yield name, (real.min + real.max) / 2, (*_RANGES, "continuous", name)
+    for name, values in sweep.ranges.categorical.items():
+        for index, value in enumerate(values):
+            yield name, value, (*_RANGES, "categorical", name, index)
 
 
 @rule("SMDP432", *_NEEDS)
@@ -73,9 +93,18 @@ def unknown_hyperparameter(facts: Facts) -> Iterator[Problem]:
     line = facts.command_line
     if line is None or not line.is_closed:
         return
-    for one in passed(facts, line):
+    for one in _each_once(passed(facts, line)):
         if not one.matches:
             yield _unknown(facts, line, one)
+
+
+def _each_once(every: list[Passed]) -> list[Passed]:
+    """One of the values of each hyperparameter, at the place of its name."""
+    return [
+        one._replace(at=one.at[:4]) if one.at[:2] == _RANGES else one
+        for index, one in enumerate(every)
+        if all(one.name != other.name for other in every[:index])
+    ]
 
 
 def _unknown(facts: Facts, line: CommandLine, one: Passed) -> Problem:
@@ -86,7 +115,7 @@ def _unknown(facts: Facts, line: CommandLine, one: Passed) -> Problem:
     dashed = next((each for each in line.arguments if {f"-{bare}", f"--{bare}"} & set(each.spellings)), None)
     if dashed is not None:
         help_ = f"add the spelling {one.word} in line {dashed.line} of {dashed.module}, which has only {dashed.name}"
-        return Problem(one.at, f"{message}; SageMaker passes {one.word}", help_, on_key=one.at[:-1] == _HYPERPARAMETERS)
+        return Problem(one.at, f"{message}; SageMaker passes {one.word}", help_, on_key=one.at != _BATCH)
     names = list(dict.fromkeys(each.name.lstrip("-") for each in line.arguments if each.name.startswith("-")))
     match = _meant(facts, line, one)
     listed = f"it has {', '.join(names[:_LISTED])}" + (", and more" if len(names) > _LISTED else "")
@@ -96,7 +125,7 @@ def _unknown(facts: Facts, line: CommandLine, one: Passed) -> Problem:
 
 def _meant(facts: Facts, line: CommandLine, one: Passed) -> str | None:
     """The option that the user probably meant, if no other hyperparameter sets it."""
-    others = facts.spec.script.hyperparameters
+    others = {*facts.spec.script.hyperparameters, *(name for name, _, _ in _tried(facts))}
     names = [each.name.lstrip("-") for each in line.arguments if each.name.startswith("--")]
     return closest(one.name, [name for name in names if name not in others])
 
@@ -111,7 +140,17 @@ def unreadable_value(facts: Facts) -> Iterator[Problem]:
             )
             whole = _whole(one.value) if argument.reads == "int" else None
             help_ = f"write {whole if whole is not None else kind}"
-            yield Problem(one.at, message, help_, replacement=whole if one.at != _BATCH else None)
+            in_list = len(one.at) == 5
+            if one.at[:2] == _RANGES and not in_list:
+                help_ = "use `ranges.integer`" if argument.reads == "int" else f"change the type of {one.word}"
+            is_written = one.at[:2] == _HYPERPARAMETERS or in_list
+            yield Problem(
+                one.at,
+                message,
+                help_,
+                on_key=one.at[:2] == _RANGES and not in_list,
+                replacement=whole if is_written else None,
+            )
 
 
 @rule("SMDP434", *_NEEDS)
@@ -132,7 +171,8 @@ def value_outside_choices(facts: Facts) -> Iterator[Problem]:
         help_ = f'did you mean "{match}"?' if match else f"write one of: {listed}"
         if match is not None and match.lower() in ("true", "false"):
             help_ = f'write "{match}" in quotes: YAML\'s {match.lower()} is passed as {one.value}'
-        yield Problem(one.at, message, help_, replacement=to_yaml(match) if match and one.at != _BATCH else None)
+        is_written = one.at[:2] == _HYPERPARAMETERS or len(one.at) == 5
+        yield Problem(one.at, message, help_, replacement=to_yaml(match) if match and is_written else None)
 
 
 @rule("SMDP435", *_NEEDS)
@@ -141,7 +181,7 @@ def value_for_a_flag(facts: Facts) -> Iterator[Problem]:
     # A positional argument may take the value after a flag.
     if line is None or line.is_tolerant or any(one.is_positional for one in line.arguments):
         return
-    for one in passed(facts, line):
+    for one in _each_once(passed(facts, line)):
         argument = one.argument
         if argument is None:
             continue

@@ -39,6 +39,30 @@ DESCRIBED = {
     "capacity_gib": 2400,
 }
 
+
+def merged(job: Mapping[str, Any], said: Mapping[str, Any]) -> Job:
+    made = dict(job)
+    for key, value in said.items():
+        present = made.get(key)
+        if value is None:
+            made.pop(key, None)
+        else:
+            made[key] = merged(present, value) if isinstance(present, dict) and isinstance(value, dict) else value
+    return made
+
+
+SWEEP: Job = {
+    "objective": {"metric": "loss", "goal": "minimize"},
+    "ranges": {"continuous": {"lr": {"min": 0.001, "max": 0.1}}},
+    "trials": 20,
+}
+
+
+def swept(changed: Job) -> Job:
+    """The sections of a job with a sweep, with these values in place of others."""
+    return {"sweep": merged(SWEEP, changed), "metrics": {"loss": "loss=([0-9.]+)"}}
+
+
 SERVE = {"entry": "inference.py", "instance_type": "ml.m5.large"}
 
 #: Each field with values for it and for the fields that it needs. None removes a key.
@@ -170,6 +194,24 @@ CASES: dict[str, Job] = {
     "serve.max_usd": {"serve": SERVE | {"lifetime": 7200, "max_usd": 5.5}, "budget": {"prices": "prices.yaml"}},
     "serve.input": {"serve": SERVE | {"kind": "batch", "input": "s3://bucket/new"}},
     "serve.content_type": {"serve": SERVE | {"content_type": "text/csv"}},
+    "sweep.objective.metric": swept({"objective": {"metric": "acc"}}) | {"metrics": {"acc": "acc=([0-9.]+)"}},
+    "sweep.objective.goal": swept({"objective": {"goal": "maximize"}}),
+    "sweep.objective.target": swept({"objective": {"target": 0.25}}),
+    "sweep.ranges.integer.NAME": swept({"ranges": {"integer": {"depth": {"min": 1, "max": 8}}}}),
+    "sweep.ranges.continuous.NAME": swept({"ranges": {"continuous": {"lr": {"scaling": "logarithmic"}}}}),
+    "sweep.ranges.categorical.NAME": swept({"ranges": {"categorical": {"optimizer": ["sgd", 1, True]}}}),
+    "sweep.name": swept({"name": "short"}),
+    "sweep.strategy": swept({"strategy": "random"}),
+    "sweep.trials": swept({"trials": 30}),
+    "sweep.parallel": swept({"parallel": 3}),
+    "sweep.early_stopping": swept({"early_stopping": "auto"}),
+    "sweep.budget.max_run": swept({"budget": {"max_run": 7201}}),
+    "sweep.budget.max_usd": swept({"budget": {"max_usd": 5000.5}}) | {"budget": {"prices": "prices.yaml"}},
+    "sweep.seed": swept({"seed": 7}),
+    "sweep.hyperband.min_resource": swept({"strategy": "hyperband", "hyperband": {"min_resource": 2}}),
+    "sweep.hyperband.max_resource": swept({"strategy": "hyperband", "hyperband": {"max_resource": 9}}),
+    "sweep.warm_start.parents": swept({"warm_start": {"parents": ["earlier-2611210102-beef"]}}),
+    "sweep.warm_start.type": swept({"warm_start": {"parents": ["earlier"], "type": "transfer"}}),
 }
 
 #: Fields for the launcher only, and the source, of which the request has only the archive's location.
@@ -190,6 +232,7 @@ NOT_IN_THE_REQUEST = {
     "budget.max_usd",
     "budget.prices",
     "local.channels.NAME",
+    "sweep.budget.max_usd",
 }
 
 
@@ -211,17 +254,6 @@ def names(model: type[BaseModel], above: str = "") -> Iterator[str]:
             yield f"{key}.NAME" if is_mapping else key
 
 
-def merged(job: Mapping[str, Any], said: Mapping[str, Any]) -> Job:
-    made = dict(job)
-    for key, value in said.items():
-        present = made.get(key)
-        if value is None:
-            made.pop(key, None)
-        else:
-            made[key] = merged(present, value) if isinstance(present, dict) and isinstance(value, dict) else value
-    return made
-
-
 def settings_of(said: Mapping[str, Any], above: str = "") -> Iterator[str]:
     """``KEY=VALUE`` for each value; a dot within a name is escaped."""
     for key, value in said.items():
@@ -234,7 +266,7 @@ def settings_of(said: Mapping[str, Any], above: str = "") -> Iterator[str]:
 
 def same_name(request: Any) -> Any:
     """The request with the same job name for every job, and without the plan's tag, which depends on the name."""
-    text = re.sub(r'\b([a-z0-9-]+)-\d{14}-[0-9a-f]{4}(?=["/\\])', r"\1-NAME", json.dumps(request))
+    text = re.sub(r'\b([a-z0-9-]+)-(\d{14}|\d{10})-[0-9a-f]{4}(?=["/\\])', r"\1-NAME", json.dumps(request))
     made = json.loads(text)
     made["Tags"] = [one for one in made["Tags"] if one["Key"] != PLAN_TAG]
     return made
@@ -265,6 +297,13 @@ def on_the_command_line(*arguments: str) -> Any:
     return same_name(json.loads(ran.stdout))
 
 
+def _without(field: str, said: Job) -> Job:
+    """The sweep of a case as it is without the field."""
+    strategy = {"strategy": "hyperband"} if field.startswith("sweep.hyperband.") else {}
+    parents = {"warm_start": {"parents": ["earlier"]}} if field == "sweep.warm_start.type" else {}
+    return said | swept(strategy | parents)
+
+
 def test_every_field_has_a_case() -> None:
     assert set(CASES) == set(names(JobSpec)), "add a case for each new field"
 
@@ -282,11 +321,12 @@ def test_field_gives_the_same_request_from_every_source(field: str, folder: Path
     in_yaml = on_the_command_line("whole.yaml")
     by_flags = on_the_command_line("part.yaml", *(part for one in settings_of(given) for part in ("--set", one)))
     assert by_flags == in_yaml
-    assert same_name(smdp_launch.plan("part.yaml", settings=list(settings_of(given))).request) == in_yaml
-    assert same_name(smdp_launch.plan(job).request) == in_yaml
-    assert same_name(smdp_launch.plan(JobSpec.model_validate(job)).request) == in_yaml
-    assert same_name(smdp_launch.plan(smdp_launch.load("whole.yaml")).request) == in_yaml
-    is_seen = in_yaml != same_name(smdp_launch.plan(BASE).request)
+    assert same_name(smdp_launch.plan("part.yaml", settings=list(settings_of(given))).submitted) == in_yaml
+    assert same_name(smdp_launch.plan(job).submitted) == in_yaml
+    assert same_name(smdp_launch.plan(JobSpec.model_validate(job)).submitted) == in_yaml
+    assert same_name(smdp_launch.plan(smdp_launch.load("whole.yaml")).submitted) == in_yaml
+    before = BASE if not field.startswith("sweep.") else merged(BASE, _without(field, said))
+    is_seen = in_yaml != same_name(smdp_launch.plan(before).submitted)
     assert is_seen == (field not in NOT_IN_THE_REQUEST and not field.startswith("serve."))
 
 

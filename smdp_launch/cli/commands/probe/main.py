@@ -104,7 +104,7 @@ def _probe_on_aws(job: CheckedJob, probe: _Probe, ignore: Sequence[str]) -> Exit
     from smdp_launch.errors import ExitCode
     from smdp_launch.planning.prepare import make_plan
 
-    plan = make_plan(job)
+    plan = make_plan(job, with_sweep=False)
     if probe.dry_run:
         _print_dry_run(plan, probe)
         return ExitCode.OK
