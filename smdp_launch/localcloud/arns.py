@@ -28,6 +28,10 @@ def transform_job_arn(name: str, region: str) -> str:
     return f"arn:aws:sagemaker:{region}:{ACCOUNT}:transform-job/{name}"
 
 
+def tuning_job_arn(name: str, region: str) -> str:
+    return f"arn:aws:sagemaker:{region}:{ACCOUNT}:hyper-parameter-tuning-job/{name}"
+
+
 def role_arn(name: str) -> str:
     return f"arn:aws:iam::{ACCOUNT}:role/{name}"
 

@@ -12,6 +12,7 @@ endpoints/NAME/ one folder for each endpoint, see `EndpointFolder`
 endpoint-logs/REGION/NAME/VARIANT/   the log streams of an endpoint, which stay when the endpoint is deleted
 transforms/NAME/ one folder for each transform job, see `TransformFolder`
 transform-logs/REGION/NAME/          the log streams of a transform job
+tunings/NAME/   one folder for each tuning job, see `TuningFolder`
 resources/      models and endpoint configurations, see `services.serving.resources`
 account.yaml    the account, see `account`; the user writes it
 announced.json  exists while the server must stay without clients and jobs
@@ -113,6 +114,10 @@ class StateFolder:
         return self.root / "transform-logs"
 
     @property
+    def tunings(self) -> Path:
+        return self.root / "tunings"
+
+    @property
     def resources(self) -> Path:
         return self.root / "resources"
 
@@ -147,6 +152,9 @@ class StateFolder:
     def transform_folders(self) -> Iterator[TransformFolder]:
         return (TransformFolder(path) for path in _folders(self.transforms))
 
+    def tuning_folders(self) -> Iterator[TuningFolder]:
+        return (TuningFolder(path) for path in _folders(self.tunings))
+
     def check_version(self) -> None:
         """Raises NewerVersion."""
         check_folder_version(self.root, VERSION)
@@ -163,7 +171,7 @@ class StateFolder:
             self.root.chmod(0o700)
             write_bytes(ignore, b"*\n")
         serving = (self.endpoints, self.endpoint_logs, self.transforms, self.transform_logs, self.resources)
-        for folder in (self.objects, self.jobs, self.spool, *serving):
+        for folder in (self.objects, self.jobs, self.spool, self.tunings, *serving):
             make_folder(folder)
 
 
@@ -181,7 +189,7 @@ def _boot() -> str:
 
 @dataclass(frozen=True)
 class SupervisedFolder:
-    """The files of what has a supervisor of its own: a job, an endpoint or a transform job."""
+    """The files of what has a supervisor of its own: a job, an endpoint, a transform job or a tuning job."""
 
     root: Path
 
@@ -274,6 +282,16 @@ class JobFolder(SupervisedFolder):
     def results(self) -> Path:
         """Exists where results could not be uploaded, see `results`."""
         return self.root / "results"
+
+
+@dataclass(frozen=True)
+class TuningFolder(SupervisedFolder):
+    """The files of one tuning job. Its trials have folders of their own, as all training jobs. The server writes
+    `request`, `stop`, `tags` and, once the supervisor has died, `state`; the supervisor writes the rest."""
+
+    @property
+    def request(self) -> Path:
+        return self.root / "request.json"
 
 
 @dataclass(frozen=True)

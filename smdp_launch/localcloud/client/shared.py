@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from smdp_launch.localcloud import job_state
+from smdp_launch.localcloud import job_state, tuning_state
 from smdp_launch.localcloud.client import sdk_defaults
 from smdp_launch.localcloud.client.connect import (
     Endpoint,
@@ -22,7 +22,7 @@ from smdp_launch.localcloud.client.connect import (
     server_pid,
 )
 from smdp_launch.localcloud.files import Lock, is_locked, read_json, write_json
-from smdp_launch.localcloud.layout import EndpointFolder, JobFolder, StateFolder
+from smdp_launch.localcloud.layout import EndpointFolder, JobFolder, StateFolder, TuningFolder
 from smdp_launch.localcloud.processes import has_open
 
 _CLEAN_UP_WAIT = 30.0  # seconds that a stopped job has for its upload and its cleaning up
@@ -37,8 +37,8 @@ class CloudStatus:
     Args:
         endpoint: None while no server runs. An announced one without an endpoint was killed.
         announced: whether the local cloud runs until it is ended.
-        running: names of the jobs that have not ended, and `endpoint/NAME` and `transform/NAME` for each
-            endpoint and transform job that has not.
+        running: names of the jobs that have not ended, and `endpoint/NAME`, `transform/NAME` and `tuning/NAME` for
+            each endpoint, transform job and tuning job that has not.
         ended: number of the jobs that have ended.
     """
 
@@ -58,7 +58,8 @@ def status(state_dir: Path) -> CloudStatus:
     names = [folder.name for folder in state.job_folders()]
     unended = tuple(folder.name for folder in _unended(state))
     ended = len(names) - len(unended)
-    return CloudStatus(state.root, running(state), state.is_announced, (*unended, *_endpoints(state)), ended)
+    more = (*_endpoints(state), *_tunings(state))
+    return CloudStatus(state.root, running(state), state.is_announced, (*unended, *more), ended)
 
 
 def up(state_dir: Path, *, timeout: float = 30) -> Endpoint:
@@ -113,10 +114,10 @@ def down(state_dir: Path, *, grace: float = 10) -> tuple[str, ...]:
 def _down(state: StateFolder, grace: float) -> tuple[str, ...]:
     state.announced.unlink(missing_ok=True)
     stopped: tuple[str, ...] = ()
-    if _unended(state) or _endpoints(state):
+    if _unended(state) or _endpoints(state) or _tunings(state):
         # Jobs upload their results, and the server removes endpoints: a killed server is started again.
         with private(state.root):
-            stopped = (*_end_jobs(state, grace), *_end_endpoints(state, grace))
+            stopped = (*_end_tunings(state, grace), *_end_jobs(state, grace), *_end_endpoints(state, grace))
     _end_server(state)
     return stopped
 
@@ -139,6 +140,37 @@ def _serving(state: StateFolder) -> dict[str, EndpointFolder]:
     transforms = [one for one in state.transform_folders() if is_locked(one.lock)]
     found: dict[str, EndpointFolder] = {f"endpoint/{one.name}": one for one in endpoints}
     return found | {f"transform/{one.name}": one for one in transforms}
+
+
+def _tunings(state: StateFolder) -> dict[str, TuningFolder]:
+    """The tuning jobs with a supervisor, by `tuning/NAME`."""
+    return {f"tuning/{one.name}": one for one in state.tuning_folders() if is_locked(one.lock)}
+
+
+def _end_tunings(state: StateFolder, grace: float) -> tuple[str, ...]:
+    """Tuning jobs start no more trials, and end when their trials have."""
+    stopped: dict[str, None] = {}
+    deadline = time.monotonic() + grace + _CLEAN_UP_WAIT
+    while found := _tunings(state):
+        for name, folder in found.items():
+            if name not in stopped:
+                write_json(folder.stop, {"time": time.time()})
+                stopped[name] = None
+            for one in _trials(state, folder):
+                write_json(one.stop, {"time": time.time(), "grace": grace})
+            if time.monotonic() > deadline:
+                _kill_supervisor(folder)
+        if time.monotonic() > deadline + _EXIT_WAIT:
+            raise LocalCloudError(f"{next(iter(found))} does not end; see {next(iter(found.values())).supervisor_log}.")
+        time.sleep(_TICK)
+    return tuple(stopped)
+
+
+def _trials(state: StateFolder, folder: TuningFolder) -> list[JobFolder]:
+    """The running jobs of a tuning job."""
+    known = tuning_state.read(folder.state)
+    names = {one.name for one in known.trials} if known is not None else set()
+    return [one for one in _unended(state) if one.name in names]
 
 
 def _end_endpoints(state: StateFolder, grace: float) -> tuple[str, ...]:
@@ -176,7 +208,7 @@ def _end_jobs(state: StateFolder, grace: float) -> tuple[str, ...]:
     return tuple(stopped)
 
 
-def _kill_supervisor(folder: JobFolder | EndpointFolder) -> None:
+def _kill_supervisor(folder: JobFolder | EndpointFolder | TuningFolder) -> None:
     """The hosts end with their supervisor, and the server finalizes the job or endpoint."""
     record = read_json(folder.pid)
     if record and has_open(record["pid"], folder.lock):

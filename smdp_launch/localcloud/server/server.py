@@ -33,6 +33,7 @@ from smdp_launch.localcloud.services.s3.store import ObjectStore
 from smdp_launch.localcloud.services.serving.endpoint_store import EndpointStore
 from smdp_launch.localcloud.services.serving.transforms import TransformService
 from smdp_launch.localcloud.services.training.job_store import JobStore
+from smdp_launch.localcloud.services.tuning.calls import TuningService
 from smdp_launch.signal_flag import SignalFlag
 
 ADDRESS = "127.0.0.1"
@@ -120,7 +121,7 @@ def serve(state: StateFolder) -> int:
     _prepare_process(state)
     credentials = _credentials(previous)
     jobs = JobStore(state, credentials)
-    running = Running(jobs, EndpointStore(state), TransformService(state))
+    running = Running(jobs, EndpointStore(state), TransformService(state), TuningService(state, jobs))
     registry = Registry(state.registry)
     account = AccountFile(state.root)
     principals = Principals(account, state)

@@ -32,6 +32,7 @@ from smdp_launch.localcloud.services.serving.transforms import TransformService
 from smdp_launch.localcloud.services.tags import Tagged, TagService
 from smdp_launch.localcloud.services.training.calls import TrainingService
 from smdp_launch.localcloud.services.training.job_store import JobStore
+from smdp_launch.localcloud.services.tuning.calls import TuningService
 
 #: The names of services in policies, where they differ from the names in signatures.
 _PREFIXES = {"monitoring": "cloudwatch"}
@@ -45,16 +46,18 @@ class Running:
     jobs: JobStore
     endpoints: EndpointStore
     transforms: TransformService
+    tunings: TuningService
 
     @property
     def jobs_active(self) -> bool:
         """Whether a job runs, for which the server has to stay. Endpoints end with the server's last client."""
-        return self.jobs.active() or self.transforms.active()
+        return self.jobs.active() or self.transforms.active() or self.tunings.active()
 
     def reap(self) -> None:
         self.jobs.reap()
         self.endpoints.reap()
         self.transforms.reap()
+        self.tunings.reap()
 
 
 def services(
@@ -82,7 +85,7 @@ def services(
 def _sagemaker(running: Running, account: AccountFile) -> dict[str, Action]:
     endpoints, transforms = running.endpoints, running.transforms
     state = endpoints.state_folder
-    training = TrainingService(running.jobs, account)
+    training = TrainingService(running.jobs, account, running.tunings.tuning_job_of)
     models = Resources(state.resources / "models", "model", model_arn)
     configurations = Resources(state.resources / "endpoint-configs", "endpoint configuration", endpoint_config_arn)
     tagged: dict[str, Tagged] = {
@@ -91,6 +94,7 @@ def _sagemaker(running: Running, account: AccountFile) -> dict[str, Action]:
         "endpoint-config": configurations,
         "endpoint": endpoints,
         "transform-job": transforms,
+        "hyper-parameter-tuning-job": running.tunings,
     }
     return {
         **training.actions(),
@@ -98,6 +102,7 @@ def _sagemaker(running: Running, account: AccountFile) -> dict[str, Action]:
         **ConfigurationService(configurations, models).actions(),
         **EndpointService(endpoints, configurations, models, account).actions(),
         **transforms.actions(models),
+        **running.tunings.actions(account),
         **TagService(tagged).actions(),
     }
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,7 +33,9 @@ _SEARCHED = "TrainingJob"
 
 
 class TrainingService:
-    def __init__(self, jobs: JobStore, account: AccountFile) -> None:
+    def __init__(self, jobs: JobStore, account: AccountFile, tuning_job_of: Callable[[str], str | None]) -> None:
+        """`tuning_job_of`: the ARN of the tuning job of a job; None for a job without one."""
+        self._tuning_job_of = tuning_job_of
         self._jobs = jobs
         self._account = account
         self._admission = threading.Lock()  # held from the check of the quota until the job exists
@@ -55,7 +57,9 @@ class TrainingService:
     def DescribeTrainingJob(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         folder = self._find(request["TrainingJobName"])
         state = self._jobs.state(folder)
-        return describe(self._jobs.request(folder), state, caller.region(), time.time())
+        tuning = self._tuning_job_of(folder.name)
+        more = {"TuningJobArn": tuning} if tuning is not None else {}
+        return {**describe(self._jobs.request(folder), state, caller.region(), time.time()), **more}
 
     def DescribeTrainingPlan(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         name = request["TrainingPlanName"]

@@ -1,0 +1,1 @@
+"""The SageMaker calls about tuning jobs."""
