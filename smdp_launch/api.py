@@ -23,7 +23,7 @@ from smdp_launch.jobs.job import UNKNOWN_REGION, Job
 from smdp_launch.jobs.measured_input import measured_input
 from smdp_launch.jobs.preflight.run import Preflight, require_account
 from smdp_launch.jobs.preflight.run import preflight as check_account
-from smdp_launch.jobs.records.history import LOCAL, find_launch, launches, record_plan, resolve_name
+from smdp_launch.jobs.records.history import LOCAL, Launch, find_launch, launches, record_plan, resolve_name
 from smdp_launch.jobs.records.local_clouds import file_systems, local_cloud_folder
 from smdp_launch.jobs.service.clients import connect_aws, connection, local_cloud
 from smdp_launch.jobs.submit import require_one_job, seed, submit
@@ -182,7 +182,14 @@ def attach(name: str | None = None, *, region: str | None = None) -> Job:
         'Completed'
     """
     launched = resolve_name(name) if region is None else find_launch(name)
+    if launched is not None and launched.sweep:
+        raise Refused(
+            f"{launched.job} is a sweep of several jobs, and this needs the name of one: "
+            f"`smdp-launch trials {launched.job}` lists them"
+        )
     job = launched.job if launched is not None else name
+    if launched is None and region is None and name is not None:
+        launched = _sweep_of_trial(name)
     if job is None:
         raise Refused("no job was launched from this folder: give the name of one")
     if launched is None and region is None:
@@ -226,6 +233,11 @@ def deploy(
             after.callback(let_end, str(state))  # if the deployment leaves no endpoint
         deploy_and_wait(clients, made, state, keeps_cloud=keeps)
     return Endpoint(made.name, trained.where, made.serve.kind, trained.connect)
+
+
+def _sweep_of_trial(name: str) -> Launch | None:
+    """The sweep of this folder whose trial has the name."""
+    return next((one for one in reversed(launches()) if one.sweep and name.startswith(f"{one.job}-")), None)
 
 
 def _unknown_name(name: str) -> str:

@@ -62,6 +62,7 @@ COMMANDS = {
     "size": Entry(_RUN, "Show which storage is fast enough for a job's data.", "docs/how-to/watch/storage.md"),
     "follow": Entry(_WATCH, "Show the logs and the progress of a job until it ends.", "docs/how-to/jobs.md"),
     "status": Entry(_WATCH, "Show the status of a job, its speed and the time left.", "docs/how-to/watch/progress.md"),
+    "trials": Entry(_WATCH, "List the trials of a sweep, the best first.", "docs/how-to/tuning/sweeps.md"),
     "logs": Entry(_WATCH, "Print the logs of a job.", "docs/how-to/jobs.md"),
     "metrics": Entry(
         _WATCH, "Print the numbers of a job, or serve them to Prometheus.", "docs/how-to/watch/tracking.md"

@@ -55,9 +55,8 @@ def require_one_job(plan: Plan) -> None:
     """
     if plan.tuning is not None:
         raise Refused(
-            f"{plan.job_file} has a sweep, which this version plans and does not launch: send its request with "
-            "`smdp-launch plan --request` and `aws sagemaker create-hyper-parameter-tuning-job`, after you have "
-            "uploaded the source archive; or run one job with `--set sweep=null`"
+            f"{plan.job_file} has a sweep, which only the command `smdp-launch launch` starts; to run one job, add the "
+            "setting `sweep=null`"
         )
 
 

@@ -38,6 +38,13 @@ HERE = ["--local", "--hosts", "2", "--workers-per-host", "1"]
 TRAINS = "import os\nopen(os.environ['SM_MODEL_DIR'] + '/model', 'w').close()\n"
 WAITS = "import time\nprint('waiting', flush=True)\ntime.sleep(300)\n"
 SERVE = "serve: {entry: inference.py, instance_type: ml.m5.large, lifetime: 3600}\n"
+SWEEP = """\
+metrics: {loss: 'loss=([0-9.]+)'}
+sweep:
+  objective: {metric: loss, goal: minimize}
+  trials: 1
+  ranges: {integer: {depth: {min: 1, max: 4}}}
+"""
 SERVES = "def model_fn(folder):\n    return len\n\n\ndef predict_fn(data, model):\n    return [model(data)]\n"
 _SETTLES = 60.0  # seconds for processes that exit by themselves
 _LATEST = 1.2  # seconds; a subcommand is interrupted at a random time up to then
@@ -157,6 +164,14 @@ def served_model(place: Place) -> Iterator[list[str]]:
 
 
 @contextmanager
+def ended_sweep(place: Place) -> Iterator[list[str]]:
+    """A sweep of one trial, which has ended."""
+    write_job(place.folder, f"{JOB}{SWEEP}", "print('loss=1')\n")
+    place.run("launch", *HERE)
+    yield []
+
+
+@contextmanager
 def running_job(place: Place) -> Iterator[list[str]]:
     place.write(WAITS)
     place.run("launch", *HERE, "--detach")
@@ -243,6 +258,7 @@ VERBS = {
     "rehearse expire": Verb(["--for", "1"], _TWICE, ExitCode.USAGE, counting_job),
     "follow": Verb([], ["--timeout", "0"], ExitCode.WAIT_TIMED_OUT, ended_job),
     "status": Verb([], ["no-such-job", "--region", "us-east-1"], ExitCode.ENVIRONMENT, ended_job),
+    "trials": Verb([], ["no-such-sweep"], ExitCode.REFUSED, ended_sweep),
     "logs": Verb([], ["--grep", "("], ExitCode.USAGE, ended_job),
     "metrics": Verb([], ["--listen", "nowhere:port"], ExitCode.USAGE, ended_job),
     "report": Verb(["--output", "run.html"], ["--output", "nowhere/run.html"], ExitCode.ENVIRONMENT, ended_job),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from smdp_launch.checking.job import CheckedJob
     from smdp_launch.cli.render.job.events import EventView
     from smdp_launch.errors import ExitCode
+    from smdp_launch.jobs.service.clients import Clients
     from smdp_launch.planning.plan import Plan
 
 
@@ -116,7 +117,6 @@ def _launch_local(checked: CheckedJob, request: LocalRequest, launch: LaunchOpti
     from smdp_launch.cli.shared.follow_session import submit_and_follow, submit_with_progress
     from smdp_launch.errors import ExitCode
     from smdp_launch.jobs.records.local_clouds import local_cloud_folder
-    from smdp_launch.jobs.submit import require_one_job
     from smdp_launch.localcloud.client import connect as localcloud
 
     print_diagnostics(checked.diagnostics)
@@ -124,11 +124,13 @@ def _launch_local(checked: CheckedJob, request: LocalRequest, launch: LaunchOpti
     if launch.dry_run:
         _print_dry_run(plan, launch)
         return ExitCode.OK
-    require_one_job(plan)
+    _require_for_sweep(plan, launch)
     require_runnable(plan)
     if not launch.as_json:
         print_local_start(plan)
     with local_cloud_for(plan) as clients:
+        if plan.tuning is not None:
+            return _run_sweep(clients, plan, launch)
         if launch.detach:
             submit_with_progress(clients, plan)
         else:
@@ -179,6 +181,35 @@ def _where(plan: Plan) -> str:
     return LOCAL if plan.local is not None else plan.spec.region
 
 
+def _require_for_sweep(plan: Plan, launch: LaunchOptions) -> None:
+    """Options that are about one job."""
+    if plan.tuning is None or launch.dry_run:
+        return
+    given = {"--json": launch.as_json, "--report": launch.report, "--wait-for-capacity": launch.capacity_wait}
+    for option, value in given.items():
+        if value:
+            raise click.UsageError(f"{option} is for one job, and {plan.job_file} has a sweep")
+
+
+def _run_sweep(clients: Clients, plan: Plan, launch: LaunchOptions) -> ExitCode:
+    from smdp_launch.cli.render.next_step import print_next
+    from smdp_launch.cli.render.sweeps import print_sweep
+    from smdp_launch.cli.shared.sweeps import follow_sweep, record_sweep_end, submit_sweep
+    from smdp_launch.errors import ExitCode
+
+    submit_sweep(clients, plan)
+    click.echo(f"{plan.job}: the sweep is launched")
+    if launch.detach:
+        print_next(f"smdp-launch trials {plan.job}")
+        return ExitCode.OK
+    sweep = follow_sweep(clients, plan.job)
+    if sweep is None:
+        return ExitCode.INTERRUPTED
+    record_sweep_end(sweep)
+    print_sweep(sweep)
+    return sweep.exit_code
+
+
 def _launch_aws(jobs: Sequence[CheckedJob], launch: LaunchOptions, ignore: Sequence[str]) -> ExitCode:
     """Args:
     jobs: the job, and those that may run in its place.
@@ -210,15 +241,16 @@ def _submit_plan(
     from smdp_launch.cli.shared.follow_session import follow_created, submit_and_follow, submit_with_progress
     from smdp_launch.cli.shared.submission import connect_for
     from smdp_launch.errors import ExitCode
-    from smdp_launch.jobs.submit import require_one_job
 
     print_diagnostics(plan.diagnostics)
     if launch.dry_run:
         _print_dry_run(plan, launch)
         return ExitCode.OK
-    require_one_job(plan)
+    _require_for_sweep(plan, launch)
     waits = launch.capacity_wait is not None
     clients = connect_for(plan, ignore, yes=launch.yes, as_json=launch.as_json, require=require, records=not waits)
+    if plan.tuning is not None:
+        return _run_sweep(clients, plan, launch)
     if launch.capacity_wait is not None:
         clients, plan = await_capacity(clients, jobs, launch.capacity_wait, ignore, as_json=launch.as_json)
     if launch.detach:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from smdp_launch.errors import SmdpError
     from smdp_launch.jobs.checkpoints.listing import Checkpoints
     from smdp_launch.jobs.job import Job
+    from smdp_launch.jobs.records.history import Launch
     from smdp_launch.jobs.service.clients import Clients
     from smdp_launch.jobs.status.description import Description
     from smdp_launch.run_metrics.run import RunMetrics
@@ -23,13 +24,20 @@ if TYPE_CHECKING:
 def command(name: str | None, region: str | None, as_json: bool) -> None:
     """Show the status of job NAME (default: the latest): its current step, the time of each step, and its outcome.
 
+    For a sweep, show its trials, as `trials` does.
+
     The exit code is 0 for every outcome: use `follow` for an exit code that says how the job ended.
     """
     from smdp_launch.api import attach
     from smdp_launch.cli.render.job.status import RunNow, print_status, status_json
     from smdp_launch.cli.render.terminal.retries import print_retry
+    from smdp_launch.cli.shared.sweeps import sweep_of
     from smdp_launch.jobs.run import network_of, price_of, usd
 
+    launched = sweep_of(name, region)
+    if launched is not None:
+        _show_sweep(launched, as_json)
+        return
     job = attach(name, region=region)
     job.on_waiting = print_retry
     with job.connected() as clients:  # one connection for both calls: a local cloud starts only once
@@ -42,6 +50,20 @@ def command(name: str | None, region: str | None, as_json: bool) -> None:
         print_document(status_json(job, description, checkpoints, run))
     else:
         print_status(job, description, checkpoints, run)
+
+
+def _show_sweep(launched: Launch, as_json: bool) -> None:
+    from smdp_launch.cli.render.sweeps import print_sweep
+    from smdp_launch.cli.shared.sweeps import connected, record_sweep_end
+    from smdp_launch.jobs.sweeps import describe_sweep
+
+    with connected(launched) as clients:
+        sweep = describe_sweep(clients, launched.job)
+    record_sweep_end(sweep)
+    if as_json:
+        print_document(sweep.to_json())
+    else:
+        print_sweep(sweep)
 
 
 def _metrics(clients: Clients, description: Description) -> RunMetrics | SmdpError | None:

@@ -14,11 +14,23 @@ def command(name: str | None, region: str | None, as_json: bool) -> None:
     """Stop job NAME (default: the latest).
 
     The training script gets SIGTERM and has 120 s to save its state. The command does nothing to a job that has ended.
+    A sweep is stopped with its trials.
     """
     from smdp_launch.api import attach
-    from smdp_launch.cli.render.job.status import print_stopped, stopped_json
+    from smdp_launch.cli.render.job.status import print_stopped, stop_document, stopped_json
     from smdp_launch.cli.render.terminal.retries import print_retry
+    from smdp_launch.cli.shared.sweeps import connected, sweep_of
+    from smdp_launch.jobs.sweeps import stop_sweep
 
+    launched = sweep_of(name, region)
+    if launched is not None:
+        with connected(launched) as clients:
+            stopped = stop_sweep(clients, launched.job)
+        if as_json:
+            print_document(stop_document(launched.job, launched.where, stopped))
+        else:
+            click.echo(f"{launched.job}: {stopped}")
+        return
     job = attach(name, region=region)
     job.on_waiting = print_retry
     status = job.stop()

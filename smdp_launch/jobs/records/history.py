@@ -54,6 +54,7 @@ class Launch:
         that, so that both can be moved together.
     resumes: the job whose checkpoints it continues from.
     serves: its job file says how to serve its model; None in the lines of older versions, and if it does not.
+    sweep: it is a tuning job; None for a training job.
     """
 
     job: str
@@ -67,6 +68,7 @@ class Launch:
     state: str | None = None
     resumes: str | None = None
     serves: bool | None = None
+    sweep: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -166,9 +168,12 @@ def record_plan(plan: Plan, now: datetime, state: Path | None = None) -> None:
         where, price, most_usd = LOCAL, None, None
     else:
         where, price, most_usd = plan.spec.region, plan.billing.price, plan.billing.usd
+        most_usd = plan.sweep_bounds.usd if plan.sweep_bounds is not None else most_usd
     more: dict[str, Any] = {"hosts": plan.hosts, "price": price, "most_usd": most_usd, "state": relative_state(state)}
     if plan.spec.serve is not None:
         more["serves"] = True
+    if plan.tuning is not None:
+        more["sweep"] = True
     record_launch(plan.job, where, plan.job_file, plan.hash, now, **more)
 
 

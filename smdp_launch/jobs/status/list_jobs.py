@@ -114,13 +114,26 @@ def _statuses(
         try:
             with connection(*place)() as clients:
                 clients.on_waiting = on_waiting
-                known = _find(clients, [one for one in running if _place(one) == place])
+                here = [one for one in running if _place(one) == place]
+                known = _find(clients, [one for one in here if not one.sweep])
                 _record_ends(clients, known)
+                known |= _of_sweeps(clients, [one.job for one in here if one.sweep])
         except SmdpError as error:
             problems[place] = str(error)
         else:
             statuses |= known
     return statuses, problems
+
+
+def _of_sweeps(clients: Clients, names: Sequence[str]) -> dict[str, str]:
+    """The statuses of the sweeps that the service knows."""
+    call, what = clients.sagemaker.list_hyper_parameter_tuning_jobs, "the sweeps cannot be listed"
+    statuses: dict[str, str] = {}
+    for name in names:
+        for one in newest_first(clients, call, "HyperParameterTuningJobSummaries", what, PAGE, NameContains=name):
+            if one["HyperParameterTuningJobName"] == name:
+                statuses[name] = one["HyperParameterTuningJobStatus"]
+    return statuses
 
 
 def _record_ends(clients: Clients, statuses: Mapping[str, str]) -> None:
@@ -143,6 +156,8 @@ def _listed(launch: Launch, end: End | None, status: str | None, problem: str | 
 
 def _find(clients: Clients, launched: Sequence[Launch]) -> dict[str, str]:
     """The statuses of the jobs that the service knows. Jobs older than all of them are not listed."""
+    if not launched:
+        return {}
     jobs = {one.job for one in launched}
     since = min(datetime.fromisoformat(one.time) for one in launched) - _CLOCK_SKEW
     statuses: dict[str, str] = {}

@@ -62,6 +62,7 @@ ENDS = [
     (["invoke", "request.json"], JOB, WORKS, "`smdp-launch deploy` deploys the latest job"),
     (["undeploy"], JOB, WORKS, "`smdp-launch deploy` deploys the latest job"),
     (["endpoints"], JOB, WORKS, "next: smdp-launch deploy\n"),
+    (["trials"], JOB, WORKS, "give the name of one"),
     (["compare", "one", "two"], JOB, WORKS, "give --region for a job"),
     (["list"], JOB, WORKS, "next: smdp-launch launch --local, then without --local on AWS"),
     (HERE, JOB, FAILS, "next    fix the cause, then: smdp-launch launch --local\n"),

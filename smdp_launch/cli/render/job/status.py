@@ -228,4 +228,9 @@ def print_stopped(job: Job, status: str, description: Description) -> None:
 
 
 def stopped_json(job: Job, status: str) -> dict[str, Any]:
-    return {"stop": _STOP_VERSION, "job": job.name, "where": job.where, "training_job_status": status}
+    return stop_document(job.name, job.where, status)
+
+
+def stop_document(name: str, where: str, status: str) -> dict[str, Any]:
+    """Of a job or a sweep."""
+    return {"stop": _STOP_VERSION, "job": name, "where": where, "training_job_status": status}

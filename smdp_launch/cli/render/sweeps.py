@@ -1,0 +1,60 @@
+"""A sweep for a person: its state, and a table of its trials."""
+
+from __future__ import annotations
+
+import click
+
+from smdp_launch.cli.render.next_step import print_next
+from smdp_launch.cli.render.terminal.console import Console
+from smdp_launch.cli.render.terminal.table import Column, print_table
+from smdp_launch.jobs.sweeps import SweepState
+from smdp_launch.units import count, duration
+
+_STYLES = {"Completed": "green", "Failed": "red"}
+
+
+def print_sweep(sweep: SweepState) -> None:
+    """The state, the table, and the best trial."""
+    click.echo(f"{sweep.name}: {state_text(sweep)}")
+    if sweep.reason is not None:
+        click.echo(f"  {sweep.reason}")
+    if sweep.trials:
+        print_trials(sweep)
+    if sweep.best is not None and sweep.has_ended:
+        print_next(f"smdp-launch download {sweep.best}")
+    elif not sweep.has_ended:
+        print_next(f"smdp-launch trials {sweep.name}")
+
+
+def state_text(sweep: SweepState) -> str:
+    """Such as ``InProgress, 3 of 20 trials ended, best validation:loss 0.25``."""
+    ended = sum(one.status in ("Completed", "Failed", "Stopped") for one in sweep.trials)
+    of = f"{ended} of {count(sweep.most, 'trial')}" if sweep.most is not None else count(ended, "trial")
+    text = f"{sweep.status}, {of} ended"
+    failed = sum(one.status == "Failed" for one in sweep.trials)
+    text += f", {failed} failed" if failed else ""
+    best = next((one for one in sweep.trials if one.job == sweep.best), None)
+    if best is not None and best.objective is not None:
+        text += f", best {sweep.metric} {best.objective:g}"
+    return text
+
+
+def print_trials(sweep: SweepState) -> None:
+    trials, names = sweep.trials, sorted({name for one in sweep.trials for name in one.values})
+    columns = [
+        Column("trial", [one.job for one in trials]),
+        *(Column(name, [value_text(one.values.get(name, "")) for one in trials]) for name in names),
+        Column(sweep.metric, [f"{one.objective:g}" if one.objective is not None else "" for one in trials]),
+        Column("status", [one.status for one in trials], [_STYLES.get(one.status, "") for one in trials]),
+        Column("time", [duration(round(one.seconds)) if one.seconds is not None else "" for one in trials], drop=1),
+    ]
+    print_table(Console(highlight=False), columns)
+
+
+def value_text(value: str) -> str:
+    """Numbers with six digits: the whole number is in ``--json``."""
+    text = value.strip('"')
+    try:
+        return f"{float(text):.6g}"
+    except ValueError:
+        return text

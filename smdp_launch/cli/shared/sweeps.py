@@ -1,0 +1,101 @@
+"""What the commands share about sweeps: finding one by its name, and following it until it ends."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+import click
+
+from smdp_launch.cli.render.next_step import print_note
+
+if TYPE_CHECKING:
+    from smdp_launch.jobs.records.history import Launch
+    from smdp_launch.jobs.service.clients import Clients
+    from smdp_launch.jobs.sweeps import SweepState
+    from smdp_launch.planning.plan import Plan
+
+
+def sweep_of(name: str | None, region: str | None) -> Launch | None:
+    """The sweep of this folder with the name, or the latest launch if it is one; None for a job."""
+    from smdp_launch.jobs.records.history import find_launch, resolve_name
+
+    launched = resolve_name(name) if region is None else find_launch(name)
+    return launched if launched is not None and launched.sweep else None
+
+
+@contextmanager
+def connected(launched: Launch) -> Iterator[Clients]:
+    from smdp_launch.cli.render.terminal.retries import print_retry
+    from smdp_launch.jobs.service.clients import connection
+
+    with connection(launched.where, launched.state)() as clients:
+        clients.on_waiting = print_retry
+        yield clients
+
+
+def submit_sweep(clients: Clients, plan: Plan) -> None:
+    """Create the sweep, with a progress bar for a large source archive."""
+    from smdp_launch.cli.render.job.upload import UploadView
+    from smdp_launch.jobs.sweeps import create_sweep
+
+    with UploadView() as upload:
+        create_sweep(clients, plan, upload.show)
+
+
+def follow_sweep(clients: Clients, name: str) -> SweepState | None:
+    """Print a line for each trial that ends, until the sweep ends. None if the user detached from it.
+
+    Ctrl-C asks whether to stop the sweep; without a terminal it detaches.
+    """
+    from smdp_launch.cli.render.sweeps import state_text, value_text
+    from smdp_launch.cli.shared.follow_session import interrupts_deferred
+    from smdp_launch.errors import Interrupted
+    from smdp_launch.jobs.sweeps import ENDED, describe_sweep, stop_sweep
+
+    shown: set[str] = set()
+    with interrupts_deferred(clients):
+        while True:
+            try:
+                sweep = describe_sweep(clients, name)
+            except Interrupted:
+                return None
+            for one in sweep.trials:
+                if one.status in ENDED and one.job not in shown:
+                    shown.add(one.job)
+                    values = ", ".join(f"{key} {value_text(value)}" for key, value in one.values.items())
+                    result = f"{sweep.metric} {one.objective:g}" if one.objective is not None else "no result"
+                    click.echo(f"{one.job}: {one.status}, {result} ({values})")
+            if sweep.has_ended:
+                return sweep
+            if clients.interrupted.wait(clients.poll):
+                if not _stops(clients):
+                    print_note(f"{name} continues ({state_text(sweep)}): `smdp-launch trials {name}` shows it")
+                    return None
+                stop_sweep(clients, name)
+                print_note("stopping: the trials have 120 s to save their state")
+
+
+def _stops(clients: Clients) -> bool:
+    from smdp_launch.cli.shared.keyboard import Keyboard
+
+    clients.interrupted.clear()
+    if sys.stdin is None or not sys.stdin.isatty():
+        return False
+    sys.stdout.write("\n[s]top the sweep, or [d]etach from it: ")
+    sys.stdout.flush()
+    answer = Keyboard().line(clients.interrupted.is_set)
+    clients.interrupted.clear()
+    return (answer or "").strip().lower()[:1] == "s"
+
+
+def record_sweep_end(sweep: SweepState) -> None:
+    """Record the end in the history of this folder."""
+    from smdp_launch.jobs.records.history import record_end
+    from smdp_launch.jobs.records.outcome import Outcome
+
+    if sweep.has_ended:
+        record_end(sweep.name, Outcome(sweep.status, sweep.exit_code, sweep.status.lower()), datetime.now(timezone.utc))

@@ -1,0 +1,196 @@
+"""A launched sweep: its creation, its trials, and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from smdp_launch.errors import ExitCode, ServiceProblem
+from smdp_launch.jobs.service.clients import Clients
+from smdp_launch.jobs.service.retry import call_with_retries
+from smdp_launch.jobs.submit import send_source
+from smdp_launch.jobs.transfer.upload import Progress, ignore_progress
+from smdp_launch.plain_text import without_controls
+from smdp_launch.planning.plan import Plan
+from smdp_launch.request.build import PLAN_TAG, Request
+
+ENDED = frozenset({"Completed", "Failed", "Stopped"})
+_EXIT_CODES = {"Completed": ExitCode.OK, "Failed": ExitCode.JOB_FAILED, "Stopped": ExitCode.JOB_STOPPED}
+_OBJECTIVE = "FinalHyperParameterTuningJobObjectiveMetric"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training job of a sweep.
+
+    Args:
+        values: of the hyperparameters with a range, as the service has them.
+        objective: None without a result.
+        seconds: from the start of the training to its end; None before.
+    """
+
+    job: str
+    status: str
+    values: Mapping[str, str]
+    objective: float | None
+    seconds: float | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class SweepState:
+    """A sweep as the service describes it.
+
+    Args:
+        trials: the best first, then those without a result by name.
+        best: the name of the best trial's job; None without a result.
+    """
+
+    name: str
+    status: str
+    metric: str
+    goal: str
+    most: int | None
+    trials: tuple[Trial, ...]
+    best: str | None
+    reason: str | None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.status in ENDED
+
+    @property
+    def exit_code(self) -> ExitCode:
+        return _EXIT_CODES.get(self.status, ExitCode.OK)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "trials": 1,
+            "sweep": self.name,
+            "status": self.status,
+            "reason": self.reason,
+            "metric": self.metric,
+            "goal": self.goal,
+            "most": self.most,
+            "best": self.best,
+            "jobs": [
+                {
+                    "job": one.job,
+                    "status": one.status,
+                    "values": dict(one.values),
+                    "objective": one.objective,
+                    "seconds": one.seconds,
+                    "reason": one.reason,
+                }
+                for one in self.trials
+            ],
+        }
+
+
+def create_sweep(clients: Clients, plan: Plan, progress: Progress = ignore_progress) -> None:
+    """Upload the source and create the tuning job. Retries do not create a second one.
+
+    Raises:
+        ServiceProblem: the service refused, did not answer, or another tuning job has the name.
+        EnvironmentProblem: the credentials have expired.
+    """
+    from botocore.exceptions import ClientError
+
+    request = plan.submitted
+
+    def call() -> None:
+        try:
+            clients.sagemaker.create_hyper_parameter_tuning_job(**request)
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "ResourceInUse" or not _is_ours(clients, request):
+                raise
+
+    send_source(clients, plan, progress)
+    call_with_retries(clients, f"sweep {plan.job} could not be created", call)
+
+
+def _is_ours(clients: Clients, request: Request) -> bool:
+    """Whether the existing tuning job is of this launch."""
+    name = request["HyperParameterTuningJobName"]
+    found = clients.sagemaker.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
+    listed = clients.sagemaker.list_tags(ResourceArn=found["HyperParameterTuningJobArn"])["Tags"]
+    tags = [one for one in listed if one["Key"] == PLAN_TAG]
+    return bool(tags) and tags == [one for one in request["Tags"] if one["Key"] == PLAN_TAG]
+
+
+def describe_sweep(clients: Clients, name: str) -> SweepState:
+    """Raises:
+    ServiceProblem: the service does not know the sweep, refused, or did not answer.
+    """
+
+    def call() -> SweepState:
+        found = clients.sagemaker.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
+        config = found["HyperParameterTuningJobConfig"]
+        objective = config["HyperParameterTuningJobObjective"]
+        pages = clients.sagemaker.get_paginator("list_training_jobs_for_hyper_parameter_tuning_job").paginate(
+            HyperParameterTuningJobName=name, PaginationConfig={"PageSize": 100}
+        )
+        trials = [_trial(one) for page in pages for one in page["TrainingJobSummaries"]]
+        return SweepState(
+            name=name,
+            status=found["HyperParameterTuningJobStatus"],
+            metric=objective["MetricName"],
+            goal=objective["Type"].lower(),
+            most=config["ResourceLimits"].get("MaxNumberOfTrainingJobs"),
+            trials=tuple(_in_order(trials, objective["Type"])),
+            best=found.get("BestTrainingJob", {}).get("TrainingJobName"),
+            reason=_text(found.get("FailureReason")),
+        )
+
+    return call_with_retries(clients, f"sweep {name} cannot be described", call)
+
+
+def stop_sweep(clients: Clients, name: str) -> str:
+    """Request the service to stop the sweep and its trials. Return its status then; one that has ended is no error.
+
+    Raises:
+        ServiceProblem: the service refused, did not answer, or does not know the sweep.
+    """
+    status = describe_sweep(clients, name).status
+    if status in ENDED:
+        return status
+
+    def call() -> None:
+        clients.sagemaker.stop_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
+
+    try:
+        call_with_retries(clients, f"sweep {name} could not be stopped", call)
+    except ServiceProblem:
+        status = describe_sweep(clients, name).status
+        if status not in ENDED:
+            raise
+        return status
+    return "Stopping"
+
+
+def _trial(one: Mapping[str, Any]) -> Trial:
+    began, ended = one.get("TrainingStartTime"), one.get("TrainingEndTime")
+    return Trial(
+        job=one["TrainingJobName"],
+        status=one["TrainingJobStatus"],
+        values={name: without_controls(value) for name, value in sorted(one["TunedHyperParameters"].items())},
+        objective=one[_OBJECTIVE]["Value"] if _OBJECTIVE in one else None,
+        seconds=_seconds(began, ended),
+        reason=_text(one.get("FailureReason")),
+    )
+
+
+def _seconds(began: datetime | None, ended: datetime | None) -> float | None:
+    return round((ended - began).total_seconds(), 3) if began is not None and ended is not None else None
+
+
+def _text(reason: str | None) -> str | None:
+    return without_controls(reason) if reason is not None else None
+
+
+def _in_order(trials: list[Trial], goal: str) -> list[Trial]:
+    done = [one for one in trials if one.objective is not None]
+    done.sort(key=lambda one: one.objective if one.objective is not None else 0.0, reverse=goal == "Maximize")
+    return [*done, *sorted((one for one in trials if one.objective is None), key=lambda one: one.job)]
