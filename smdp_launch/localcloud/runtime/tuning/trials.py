@@ -26,10 +26,19 @@ def trial_request(request: Mapping[str, Any], name: str, values: Values, tags: M
     """The CreateTrainingJob request of a trial."""
     definition = definition_of(request)
     own = {key: value for key, value in definition.items() if key not in _OF_DEFINITION}
+    if "HyperParameterTuningResourceConfig" in own:
+        own["ResourceConfig"] = _resources(own.pop("HyperParameterTuningResourceConfig"))
     fixed = definition.get("StaticHyperParameters", {})
     metric = str(objective_of(request)["MetricName"])
     made = {**own, "TrainingJobName": name, "HyperParameters": {**fixed, **values, OBJECTIVE: metric}}
     return {**made, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]} if tags else made
+
+
+def _resources(flexible: Mapping[str, Any]) -> dict[str, Any]:
+    """ResourceConfig of HyperParameterTuningResourceConfig, which the SageMaker SDK sends. Of several types the first
+    is taken."""
+    own = {name: value for name, value in flexible.items() if name not in ("AllocationStrategy", "InstanceConfigs")}
+    return {**own, **flexible.get("InstanceConfigs", [{}])[0]}
 
 
 def look(state: StateFolder, record: TrialRecord, metric: str) -> TrialRecord:

@@ -30,10 +30,8 @@ def check_tuning_job(request: Parameters) -> None:
             raise validation("TrainingJobDefinition or TrainingJobDefinitions must be provided.")
         raise unsupported("several training job definitions in a tuning job")
     definition = definition_of(request)
-    if "HyperParameterTuningResourceConfig" in definition:
-        raise unsupported("HyperParameterTuningResourceConfig; only ResourceConfig")
-    if "ResourceConfig" not in definition:
-        raise validation("ResourceConfig must be provided in the training job definition.")
+    if ("HyperParameterTuningResourceConfig" in definition) == ("ResourceConfig" in definition):
+        raise validation("Either ResourceConfig or HyperParameterTuningResourceConfig must be provided.")
     _check_objective(request, definition)
     _check_ranges(ranges_of(request), definition)
     _check_limits(request, definition)
