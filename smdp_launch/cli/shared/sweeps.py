@@ -1,4 +1,4 @@
-"""What the commands share about sweeps: finding one by its name, and following it until it ends."""
+"""What the commands share about sweeps: find one by its name, and follow it until it ends."""
 
 from __future__ import annotations
 
