@@ -173,7 +173,7 @@ test-launchers: $(VENV)/.ready .venv-launchers/.ready ## whole tier: ranks below
 	@sh tools/check_machine.sh $(PYTHON)
 	PYTHON=$(PYTHON) sh tools/install_packages.sh .venv-tensorflow '$(TENSORFLOW)' 'numpy<2' \
 		'scikit-build-core>=0.10,<2' 'cmake>=3.20,<4' 'ninja>=1.11' -e containers/entrypoint -e '.[local-cloud]' \
-		'hypothesis>=6.100,<7' 'jsonschema>=4.20,<5' 'pytest>=9,<10' 'pytest-timeout>=2.3,<3' 'syrupy>=7,<8'
+		'ipykernel>=6.29,<8' 'nbclient>=0.10,<0.12' 'hypothesis>=6.100,<7' 'jsonschema>=4.20,<5' 'pytest>=9,<10' 'pytest-timeout>=2.3,<3' 'syrupy>=7,<8'
 	.venv-tensorflow/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps \
 		--no-build-isolation --config-settings=build-dir="build/tensorflow" ./native
 	@touch $@
@@ -184,7 +184,8 @@ demo-tf: .venv-tensorflow/.ready ## the same with TensorFlow: a gradient tape, t
 	.venv-tensorflow/bin/smdp-launch launch templates/jobs/mnist_keras.yaml --local --hosts 2 --workers-per-host 2
 
 test-tensorflow: .venv-tensorflow/.ready ## whole tier: the library for TensorFlow and Keras, and its templates, without torch
-	.venv-tensorflow/bin/python -m pytest -q -m tensorflow native/tests/tensorflow tests/endtoend/test_mnist_tensorflow.py
+	.venv-tensorflow/bin/python -m pytest -q -m tensorflow native/tests/tensorflow \
+		tests/endtoend/test_mnist_tensorflow.py tests/endtoend/test_tensorflow_notebook.py containers/entrypoint/tests/serving
 
 # Torch's versions, each in an environment of its own (.venv-torch-VERSION, gigabytes with CUDA's packages).
 TORCHES ?= 2.0.1 2.13.0 newest

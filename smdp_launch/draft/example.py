@@ -36,8 +36,8 @@ class Example(NamedTuple):
 _BERT = ("bert_inference.py", "reviews.py", "requirements.txt")
 EXAMPLES = {
     "mnist": Example("scripts", ("mnist_ddp.py", "mnist_inference.py"), notebook="digits.ipynb"),
-    "mnist_tf2": Example("scripts", ("mnist_tf2.py",)),
-    "mnist_keras": Example("scripts", ("mnist_keras.py", "mnist_tf2.py")),
+    "mnist_tf2": Example("tensorflow", ("mnist_tf2.py", "inference.py"), notebook="digits.ipynb"),
+    "mnist_keras": Example("tensorflow", ("mnist_keras.py", "mnist_tf2.py", "inference.py"), notebook="digits.ipynb"),
     "bert": Example(
         "bert",
         ("bert_trainer.py", *_BERT),
