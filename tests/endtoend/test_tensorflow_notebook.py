@@ -32,7 +32,7 @@ def test_notebook_has_the_accuracy_of_the_training_log(template: str, tmp_path: 
     from tests.support.notebooks import executed  # not every environment with these tests has Jupyter
 
     launcher(tmp_path, "init", "--template", template, "--notebook")
-    shown = executed(tmp_path / "job.ipynb", "sdk", "sdk3", timeout=600)
+    shown = executed(tmp_path / "job.ipynb", timeout=600)
     assert_nothing_runs(str(tmp_path / STATE_FOLDER))
     assert shown["launch"][-1] == "'completed'"
     first, last = map(float, re.findall(r"\d+\.\d+", shown["loss"][0]))
