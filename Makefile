@@ -123,7 +123,7 @@ SDK_TESTS := $(addprefix tests/clients/test_,estimator.py deploy.py init_from.py
 
 .venv-sdk3/.ready: Makefile pyproject.toml tools/install_packages.sh
 	PYTHON=$(PYTHON) sh tools/install_packages.sh .venv-sdk3 'sagemaker>=3.20,<4' -e containers/entrypoint -e '.[local-cloud]' \
-		'hypothesis>=6.100,<7' 'jsonschema>=4.20,<5' 'pytest>=9,<10' 'pytest-timeout>=2.3,<3' 'syrupy>=7,<8'
+		'ipykernel>=6.29,<8' 'nbclient>=0.10,<0.12' 'hypothesis>=6.100,<7' 'jsonschema>=4.20,<5' 'pytest>=9,<10' 'pytest-timeout>=2.3,<3' 'syrupy>=7,<8'
 	@touch $@
 
 .venv-airflow/.ready: Makefile tools/install_packages.sh
@@ -131,14 +131,14 @@ SDK_TESTS := $(addprefix tests/clients/test_,estimator.py deploy.py init_from.py
 	@touch $@
 
 LARGE_CLIENT_TESTS := $(addprefix tests/clients/test_,sdk_v3.py airflow.py)
-SDK_V3_TESTS := tests/clients/test_model_trainer.py
+SDK_V3_TESTS := tests/clients/test_model_trainer.py tests/clients/test_notebook.py
 
 test-clients-large: $(VENV)/.ready .venv-sdk3/.ready .venv-airflow/.ready ## whole tier: clients with large packages: SageMaker SDK v3, Airflow
 	$(PYTEST) -q $(LARGE_CLIENT_TESTS)
 	.venv-sdk3/bin/python -m pytest -q -m clients $(SDK_V3_TESTS)
 
 test-clients: $(VENV)/.ready .venv-clients/.ready .venv-clients/aws2/aws .venv-sdk/.ready .venv-trackers/.ready ## whole tier: stock AWS clients, and the SageMaker SDK's estimators
-	$(PYTEST) -q -m clients $(addprefix --ignore ,$(SDK_TESTS) $(SDK_V3_TESTS) $(LARGE_CLIENT_TESTS))
+	$(PYTEST) -q -m clients $(addprefix --ignore ,$(sort $(SDK_TESTS) $(SDK_V3_TESTS) $(LARGE_CLIENT_TESTS)))
 	.venv-sdk/bin/python -m pytest -q -m clients $(SDK_TESTS)
 
 # --baseline fresh: have Gloo run again too, whose results are kept in build/conformance.
@@ -173,7 +173,7 @@ test-launchers: $(VENV)/.ready .venv-launchers/.ready ## whole tier: ranks below
 	@sh tools/check_machine.sh $(PYTHON)
 	PYTHON=$(PYTHON) sh tools/install_packages.sh .venv-tensorflow '$(TENSORFLOW)' 'numpy<2' \
 		'scikit-build-core>=0.10,<2' 'cmake>=3.20,<4' 'ninja>=1.11' -e containers/entrypoint -e '.[local-cloud]' \
-		'hypothesis>=6.100,<7' 'jsonschema>=4.20,<5' 'pytest>=9,<10' 'pytest-timeout>=2.3,<3' 'syrupy>=7,<8'
+		'ipykernel>=6.29,<8' 'nbclient>=0.10,<0.12' 'hypothesis>=6.100,<7' 'jsonschema>=4.20,<5' 'pytest>=9,<10' 'pytest-timeout>=2.3,<3' 'syrupy>=7,<8'
 	.venv-tensorflow/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps \
 		--no-build-isolation --config-settings=build-dir="build/tensorflow" ./native
 	@touch $@
@@ -184,7 +184,8 @@ demo-tf: .venv-tensorflow/.ready ## the same with TensorFlow: a gradient tape, t
 	.venv-tensorflow/bin/smdp-launch launch templates/jobs/mnist_keras.yaml --local --hosts 2 --workers-per-host 2
 
 test-tensorflow: .venv-tensorflow/.ready ## whole tier: the library for TensorFlow and Keras, and its templates, without torch
-	.venv-tensorflow/bin/python -m pytest -q -m tensorflow native/tests/tensorflow tests/endtoend/test_mnist_tensorflow.py
+	.venv-tensorflow/bin/python -m pytest -q -m tensorflow native/tests/tensorflow \
+		tests/endtoend/test_mnist_tensorflow.py tests/endtoend/test_tensorflow_notebook.py containers/entrypoint/tests/serving
 
 # Torch's versions, each in an environment of its own (.venv-torch-VERSION, gigabytes with CUDA's packages).
 TORCHES ?= 2.0.1 2.13.0 newest

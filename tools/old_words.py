@@ -50,6 +50,7 @@ _NOT_READ = ("native/fuzz/corpus/", "tools/old_words.py", "smdp_launch/catalog/d
 #: (end of a path, a part of the line).
 ALLOWED: tuple[tuple[str, str], ...] = (
     (".py", ".tell()"),  # the position in a file
+    (".svg", ";base64,"),  # letters of an image
     ("unpack.py", "def tell("),
     ("job.py", "def tell("),  # the former name of `Job.on_waiting`
     ("job.py", "@tell.setter"),

@@ -17,28 +17,33 @@ class Example(NamedTuple):
     """A template.
 
     Args:
+        about: what it trains, and with which framework.
         source: the folder of its scripts in the templates.
         files: what its source folder contains, the entry first.
         data: the folder of its data in a checkout, below ``data``.
         prepare: the script that writes the data.
-        notebook: trains, serves and asks the model; None if there is none.
+        notebook: trains, serves and asks the model.
         hosts: of the local run that `init` suggests, each with two workers.
     """
 
+    about: str
     source: str
     files: tuple[str, ...]
     data: str = "mnist"
     prepare: str = "prepare_mnist.py"
-    notebook: str | None = None
+    notebook: str = "digits.ipynb"
     hosts: int = 2
 
 
 _BERT = ("bert_inference.py", "reviews.py", "requirements.txt")
 EXAMPLES = {
-    "mnist": Example("scripts", ("mnist_ddp.py", "mnist_inference.py"), notebook="digits.ipynb"),
-    "mnist_tf2": Example("scripts", ("mnist_tf2.py",)),
-    "mnist_keras": Example("scripts", ("mnist_keras.py", "mnist_tf2.py")),
+    "mnist": Example("digits: PyTorch's DistributedDataParallel", "scripts", ("mnist_ddp.py", "mnist_inference.py")),
+    "mnist_tf2": Example("digits: TensorFlow 2 with a gradient tape", "tensorflow", ("mnist_tf2.py", "inference.py")),
+    "mnist_keras": Example(
+        "digits: model.fit of Keras on TensorFlow", "tensorflow", ("mnist_keras.py", "mnist_tf2.py", "inference.py")
+    ),
     "bert": Example(
+        "reviews: a BERT with the Trainer of Hugging Face",
         "bert",
         ("bert_trainer.py", *_BERT),
         data="reviews",
@@ -47,9 +52,16 @@ EXAMPLES = {
         hosts=1,
     ),
     "bert_loop": Example(
-        "bert", ("bert_loop.py", *_BERT), data="reviews", prepare="prepare_reviews.py", notebook="bert.ipynb", hosts=1
+        "reviews: the same BERT in a loop with DistributedDataParallel",
+        "bert",
+        ("bert_loop.py", *_BERT),
+        data="reviews",
+        prepare="prepare_reviews.py",
+        notebook="bert.ipynb",
+        hosts=1,
     ),
     "detection": Example(
+        "shapes in images: a Mask R-CNN of torchvision",
         "detection",
         ("detection.py", "detection_inference.py", "maskrcnn.py", "requirements.txt"),
         data="shapes",
@@ -59,6 +71,16 @@ EXAMPLES = {
     ),
 }
 SOURCE, DATA = "src", "data"
+
+
+def packages_of(name: str) -> list[str]:
+    """The packages in the example's requirements.txt, by name."""
+    example = EXAMPLES[name]
+    if "requirements.txt" not in example.files:
+        return []
+    lines = template(f"{example.source}/requirements.txt").read_text(encoding="utf-8").splitlines()
+    names = [re.match(r"[A-Za-z0-9._-]+", line) for line in lines]
+    return [one[0] for one in names if one is not None]
 
 
 def files_of(name: str, output: Path) -> list[Path]:

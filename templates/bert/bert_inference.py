@@ -8,7 +8,20 @@ import json
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+try:  # SageMaker's own container takes the status of an answer only from exceptions of this class
+    from sagemaker_inference.errors import BaseInferenceToolkitError as ToolkitError
+except ImportError:
+    ToolkitError = Exception
+
 Loaded = tuple[PreTrainedTokenizerBase, PreTrainedModel]
+
+
+class RequestError(ToolkitError):
+    """An answer with this status."""
+
+    def __init__(self, status_code: int, message: str) -> None:
+        Exception.__init__(self, message)
+        self.status_code, self.message, self.phrase = status_code, message, message
 
 
 def model_fn(model_dir: str) -> Loaded:
@@ -22,15 +35,18 @@ def input_fn(body: str, content_type: str) -> list[str]:
     """The texts of a request.
 
     Raises:
-        ValueError: the body is not in a form of the module's description.
+        RequestError: the body is not in a form of the module's description.
     """
     if content_type != "application/json":
-        raise ValueError(f"the content type is {content_type}: send application/json")
-    inputs = json.loads(body)
+        raise RequestError(415, f"Content type {content_type} is not supported. Supported types: application/json.")
+    try:
+        inputs = json.loads(body)
+    except ValueError as error:
+        raise RequestError(400, f"the body is not JSON: {error}") from error
     inputs = inputs.get("inputs") if isinstance(inputs, dict) else inputs
     texts = [inputs] if isinstance(inputs, str) else inputs
     if not isinstance(texts, list) or not texts or not all(isinstance(one, str) for one in texts):
-        raise ValueError("the body contains no texts: send a list of them")
+        raise RequestError(400, "the body contains no texts: send a list of them")
     return texts
 
 
@@ -48,5 +64,6 @@ def predict_fn(texts: list[str], loaded: Loaded) -> list[dict]:
     return answers
 
 
-def output_fn(answers: list[dict], accept: str) -> str:
-    return json.dumps(answers)
+def output_fn(answers: list[dict], accept: str) -> tuple[str, str]:
+    """The answer and its content type, which is JSON whatever the client accepts."""
+    return json.dumps(answers), "application/json"

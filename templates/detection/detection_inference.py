@@ -11,6 +11,21 @@ import torch
 from maskrcnn import LABELS, detect, make_model, read_image
 from torchvision.models.detection import MaskRCNN
 
+try:  # SageMaker's own container takes the status of an answer only from exceptions of this class
+    from sagemaker_inference.errors import BaseInferenceToolkitError as ToolkitError
+except ImportError:
+    ToolkitError = Exception
+
+TYPES = ("image/png", "image/jpeg")
+
+
+class RequestError(ToolkitError):
+    """An answer with this status."""
+
+    def __init__(self, status_code: int, message: str) -> None:
+        Exception.__init__(self, message)
+        self.status_code, self.message, self.phrase = status_code, message, message
+
 
 def model_fn(model_dir: str) -> MaskRCNN:
     """Called once, when the container starts."""
@@ -23,14 +38,14 @@ def model_fn(model_dir: str) -> MaskRCNN:
 
 def input_fn(body: bytes, content_type: str) -> torch.Tensor:
     """Raises:
-    ValueError: the body is no image in one of the two formats.
+    RequestError: the body is no image in one of the two formats.
     """
-    if content_type not in ("image/png", "image/jpeg"):
-        raise ValueError(f"the content type is {content_type}: send image/png or image/jpeg")
+    if content_type not in TYPES:
+        raise RequestError(415, f"Content type {content_type} is not supported. Supported types: {', '.join(TYPES)}.")
     try:
         return read_image(body)
     except RuntimeError as error:
-        raise ValueError(f"the body is no image that can be read: {error}") from error
+        raise RequestError(400, f"the body is no image that can be read: {error}") from error
 
 
 def predict_fn(image: torch.Tensor, model: MaskRCNN) -> dict:
@@ -40,5 +55,6 @@ def predict_fn(image: torch.Tensor, model: MaskRCNN) -> dict:
     return {**named, "scores": found["scores"].tolist(), "pixels": pixels}  # the size of each mask
 
 
-def output_fn(answer: dict, accept: str) -> str:
-    return json.dumps(answer)
+def output_fn(answer: dict, accept: str) -> tuple[str, str]:
+    """The answer and its content type, which is JSON whatever the client accepts."""
+    return json.dumps(answer), "application/json"

@@ -11,8 +11,22 @@ from pathlib import Path
 import torch
 from torch import nn
 
+try:  # SageMaker's own container takes the status of an answer only from exceptions of this class
+    from sagemaker_inference.errors import BaseInferenceToolkitError as ToolkitError
+except ImportError:
+    ToolkitError = Exception
+
 SIDE = 28
 IDX_IMAGES = 0x803
+TYPES = ("application/octet-stream", "application/json")
+
+
+class RequestError(ToolkitError):
+    """An answer with this status."""
+
+    def __init__(self, status_code: int, message: str) -> None:
+        Exception.__init__(self, message)
+        self.status_code, self.message, self.phrase = status_code, message, message
 
 
 def make_network() -> nn.Module:
@@ -41,17 +55,20 @@ def input_fn(body: bytes, content_type: str) -> torch.Tensor:
     """Images as (N, 1, 28, 28) floats around zero, as in the training.
 
     Raises:
-        ValueError: the body is not in a form of the module's description.
+        RequestError: the body is not in a form of the module's description.
     """
     if content_type == "application/json":
-        pixels = torch.tensor(json.loads(body), dtype=torch.float32).reshape(-1, 1, SIDE, SIDE)
+        try:
+            pixels = torch.tensor(json.loads(body), dtype=torch.float32).reshape(-1, 1, SIDE, SIDE)
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise RequestError(400, f"the body is no list of images with 28 x 28 numbers: {error}") from error
     elif content_type == "application/octet-stream":
-        magic, count, height, width = struct.unpack(">IIII", body[:16])
+        magic, count, height, width = struct.unpack(">IIII", body[:16]) if len(body) >= 16 else (0, 0, 0, 0)
         if (magic, height, width) != (IDX_IMAGES, SIDE, SIDE) or len(body) != 16 + count * SIDE * SIDE:
-            raise ValueError("the body is no IDX file with images of 28 x 28 bytes")
+            raise RequestError(400, "the body is no IDX file with images of 28 x 28 bytes")
         pixels = torch.frombuffer(bytearray(body[16:]), dtype=torch.uint8).view(count, 1, SIDE, SIDE).float()
     else:
-        raise ValueError(f"the content type is {content_type}: send application/octet-stream or application/json")
+        raise RequestError(415, f"Content type {content_type} is not supported. Supported types: {', '.join(TYPES)}.")
     return (pixels / 255 - 0.1307) / 0.3081
 
 
@@ -62,8 +79,8 @@ def predict_fn(images: torch.Tensor, model: nn.Module) -> torch.Tensor:
     return torch.softmax(model(images.to(device)), dim=1).cpu()
 
 
-def output_fn(probabilities: torch.Tensor, accept: str) -> str:
+def output_fn(probabilities: torch.Tensor, accept: str) -> tuple[str, str]:
+    """The answer and its content type, which is JSON whatever the client accepts."""
     best = probabilities.max(dim=1)
-    return json.dumps(
-        {"labels": best.indices.tolist(), "probabilities": [round(one, 4) for one in best.values.tolist()]}
-    )
+    answer = {"labels": best.indices.tolist(), "probabilities": [round(one, 4) for one in best.values.tolist()]}
+    return json.dumps(answer), "application/json"

@@ -15,20 +15,24 @@ from tests.endtoend.conftest import Ran, run_job
 from tests.endtoend.leftovers import left_behind
 
 pytestmark = pytest.mark.tensorflow
-SCRIPTS = ROOT / "templates" / "scripts"
+SCRIPTS = ROOT / "templates" / "tensorflow"
 TEMPLATES = ("mnist_tf2", "mnist_keras")
 
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mnist")
-    subprocess.run([sys.executable, SCRIPTS / "prepare_mnist.py", folder], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, ROOT / "templates" / "scripts" / "prepare_mnist.py", folder],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     return folder
 
 
 def train(template: str, folder: Path, data: Path, **hyperparameters: int | str) -> Ran:
     """The template's own job on 2 hosts x 2 workers, with some hyperparameters changed."""
-    text = (ROOT / "templates" / "jobs" / f"{template}.yaml").read_text().replace("../scripts", str(SCRIPTS))
+    text = (ROOT / "templates" / "jobs" / f"{template}.yaml").read_text().replace("../tensorflow", str(SCRIPTS))
     more = "".join(f"\n    {name}: {value}" for name, value in hyperparameters.items())
     path = folder / "mnist.yaml"
     path.write_text(text.replace("    lr: 0.05", f"    lr: 0.05{more}"))

@@ -220,7 +220,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def job(folder: Path, image: str, template: str = "mnist") -> Path:
     text = (ROOT / "templates" / "jobs" / f"{template}.yaml").read_text()
     path = folder / "job.yaml"
-    text = text.replace("../scripts", str(ROOT / "templates/scripts"))
+    text = re.sub(r"source: \.\./", f"source: {ROOT}/templates/", text)
     path.write_text(re.sub(r"^image: .*$", f"image: {image}", text, flags=re.MULTILINE))
     return path
 

@@ -33,6 +33,16 @@ def _name(_: click.Context, __: click.Parameter, value: str | None) -> str | Non
     return value
 
 
+class _Template(click.Choice[str]):
+    """The name of a template, or no value, which lists them."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return value if value == _NO_NAME else super().convert(value, param, ctx)
+
+
+_NO_NAME = " "
+
+
 @click.command("init")
 @click.argument(
     "folder",
@@ -44,8 +54,10 @@ def _name(_: click.Context, __: click.Parameter, value: str | None) -> str | Non
 @click.option("--entry", metavar="FILE", help="The training script, relative to FOLDER.")
 @click.option(
     "--template",
-    type=click.Choice(["mnist", "mnist_tf2", "mnist_keras", "bert", "bert_loop", "detection"]),
-    help="Write a complete example instead: a job file, its script and its data.",
+    type=_Template(["mnist", "mnist_tf2", "mnist_keras", "bert", "bert_loop", "detection"]),
+    is_flag=False,
+    flag_value=_NO_NAME,
+    help="Write a complete example instead: a job file, its scripts and its data. Without a name: list the examples.",
 )
 @click.option(
     "--from",
@@ -97,6 +109,9 @@ def command(
     from smdp_launch.draft.jobfile import job_file
     from smdp_launch.source.scan import DEFAULT_LIMIT, scan_source
 
+    if template == _NO_NAME:
+        _list_templates()
+        return
     if template is not None:
         given = {
             "FOLDER": folder != Path(),
@@ -166,6 +181,20 @@ def _write_from_sdk(file: Path, output: Path, engine: Engine | None, name: str |
     click.echo(f"next: {command_line(['smdp-launch', 'plan', *given])}")
 
 
+def _list_templates() -> None:
+    from smdp_launch.cli.render.terminal.console import Console
+    from smdp_launch.cli.render.terminal.table import Column, print_table
+    from smdp_launch.draft.example import EXAMPLES, packages_of
+
+    columns = [
+        Column("template", list(EXAMPLES)),
+        Column("trains and serves", [one.about for one in EXAMPLES.values()]),
+        Column("needs, besides the framework", [", ".join(packages_of(one)) or "-" for one in EXAMPLES], drop=1),
+    ]
+    print_table(Console(highlight=False), columns)
+    click.echo("next: smdp-launch init --template NAME [--notebook], in an empty folder")
+
+
 def _write_example(template: str, output: Path, notebook: bool, force: bool) -> None:
     from smdp_launch.disk import why
     from smdp_launch.draft.example import EXAMPLES, files_of, job_text, write_data, write_scripts
@@ -173,10 +202,7 @@ def _write_example(template: str, output: Path, notebook: bool, force: bool) -> 
     from smdp_launch.errors import EnvironmentProblem
 
     example, files = EXAMPLES[template], files_of(template, output)
-    cells = example.notebook
     if notebook:
-        if cells is None:
-            raise click.UsageError(f"the template {template} has no notebook")
         files.append(output.with_suffix(".ipynb"))
     for file in files:
         _refuse_to_overwrite(file, force)
@@ -187,8 +213,8 @@ def _write_example(template: str, output: Path, notebook: bool, force: bool) -> 
         raise EnvironmentProblem(f"the example cannot be written: {why(error, output.parent)}") from error
     _write(output, job_text(template, output), "w" if force else "x")
     _write_schema(output)
-    if notebook and cells is not None:
-        _write(output.with_suffix(".ipynb"), notebook_for(output, cells), "w" if force else "x")
+    if notebook:
+        _write(output.with_suffix(".ipynb"), notebook_for(output, example.notebook), "w" if force else "x")
     click.echo(f"wrote {', '.join(map(str, files))}")
     can_run = linux_refusal("a local run") is None
     given = [] if output == Path("job.yaml") else [str(output)]

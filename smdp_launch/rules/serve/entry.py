@@ -64,6 +64,8 @@ def model_can_be_loaded(facts: Facts) -> Iterator[Problem]:
     if script is None or script.problem is not None or "*" in {one.name[-1:] for one in script.imports}:
         return
     wanted = _HANDLERS[framework]
+    if framework == "tensorflow" and facts.spec.engine == "native" and serving_image(facts.spec) == facts.spec.image:
+        wanted = (*wanted, "model_fn")  # the native engine's image has both contracts
     if script.definitions.isdisjoint(wanted):
         names = " or ".join(f"`{one}`" for one in wanted)
         message = f"{name} does not define {names}, so the container cannot load the model"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from smdp_launch.cli.commands.init import command
-from smdp_launch.draft.example import EXAMPLES
+from smdp_launch.draft.example import EXAMPLES, packages_of
 from smdp_launch.errors import ExitCode
 from tests.conftest import ROOT, Command, command_in
 
@@ -82,14 +82,24 @@ def test_another_job_file_is_named_in_the_commands(tmp_path: Path, smdp_launch: 
 @TEMPLATES
 def test_notebook_of_the_template_names_the_job_file(template: str, tmp_path: Path, smdp_launch: Command) -> None:
     ran = smdp_launch("init", "--template", template, "--output", "first.yaml", "--notebook")
-    if EXAMPLES[template].notebook is None:
-        assert (ran.returncode, written(tmp_path)) == (ExitCode.USAGE, {})
-        assert ran.stderr.endswith(f"Error: the template {template} has no notebook\n")
-        return
     assert ran.returncode == ExitCode.OK, ran.stderr
     assert "first.ipynb" in ran.stdout.splitlines()[0]
     cells = json.loads((tmp_path / "first.ipynb").read_text())["cells"]
     assert 'JOB = "first.yaml"' in [line for cell in cells for line in cell["source"]]
+
+
+def test_template_without_a_name_lists_all_with_their_packages(tmp_path: Path, smdp_launch: Command) -> None:
+    ran = smdp_launch("init", "--template")
+    assert (ran.returncode, ran.stderr, written(tmp_path)) == (ExitCode.OK, "", {})
+    title, *rows, hint = ran.stdout.splitlines()
+    assert title.split("  ")[0] == "template"
+    assert [one.split()[0] for one in rows] == list(EXAMPLES)
+    for row, (name, example) in zip(rows, EXAMPLES.items(), strict=True):
+        assert example.about in row
+        assert packages_of(name) == [
+            one for one in ("torchvision", "transformers", "accelerate") if one in row.split("  ")[-1]
+        ]
+    assert hint.startswith("next: smdp-launch init --template NAME")
 
 
 def test_help_lists_every_template() -> None:

@@ -24,7 +24,7 @@ def test_notebook_runs_up_to_the_model(job_folder: Path) -> None:
     """Without the cells of the SageMaker SDK, which the tests in tests/clients execute."""
     write_job(job_folder, script=SCRIPT)
     (job_folder / "job.ipynb").write_text(template("notebooks/train.ipynb").read_text())
-    shown = executed(job_folder / "job.ipynb", "sdk")
+    shown = executed(job_folder / "job.ipynb", "sdk", "sdk3")
     for cell in ("validate", "load", "plan", "launch"):
         assert '<div class="smdp-card">' in shown[cell][-1]
     lines, card = shown["follow"]

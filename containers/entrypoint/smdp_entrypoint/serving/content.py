@@ -10,7 +10,7 @@ import importlib
 import io
 import json
 from types import ModuleType
-from typing import Any
+from typing import Any, Sequence
 
 JSON, CSV, NPY = "application/json", "text/csv", "application/x-npy"
 #: The script gets the bodies of these types as text.
@@ -74,7 +74,7 @@ def decode(body: str | bytes, content_type: str) -> Any:
             return module.load(io.BytesIO(_bytes(body)), allow_pickle=False)
     except (ValueError, EOFError, RecursionError) as error:
         raise ContentError(f"The body is not {content_type}: {error}") from error
-    raise UnsupportedTypeError(_unsupported("Content type", content_type))
+    raise UnsupportedTypeError(unsupported("Content type", content_type, supported()))
 
 
 def encode(prediction: Any, accept: str) -> bytes:
@@ -89,11 +89,11 @@ def encode(prediction: Any, accept: str) -> bytes:
         file = io.BytesIO()
         module.save(file, module.asarray(_on_cpu(prediction)), allow_pickle=False)
         return file.getvalue()
-    raise UnsupportedTypeError(_unsupported("Accept type", accept))
+    raise UnsupportedTypeError(unsupported("Accept type", accept, supported()))
 
 
-def _unsupported(what: str, name: str) -> str:
-    return f"{what} {name or '(none)'} is not supported. Supported types: {', '.join(supported())}."
+def unsupported(what: str, name: str, types: Sequence[str]) -> str:
+    return f"{what} {name or '(none)'} is not supported. Supported types: {', '.join(types)}."
 
 
 def _bytes(body: str | bytes) -> bytes:
@@ -114,11 +114,11 @@ def _array(value: Any) -> Any:
 
 def _read_csv(text: str) -> Any:
     """One row as a flat list, several rows as a list of lists, as numpy's genfromtxt does in the AWS toolkit."""
-    rows = [[_number(cell) for cell in row] for row in csv.reader(io.StringIO(text)) if row]
+    rows = [[number(cell) for cell in row] for row in csv.reader(io.StringIO(text)) if row]
     return _array(rows[0] if len(rows) == 1 else rows)
 
 
-def _number(cell: str) -> float | str:
+def number(cell: str) -> float | str:
     try:
         return float(cell)
     except ValueError:

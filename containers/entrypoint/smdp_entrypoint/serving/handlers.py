@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import inspect
+import os
 import sys
 import traceback
 import warnings
@@ -16,16 +17,20 @@ from smdp_entrypoint.contract.errors import ProgramError
 from smdp_entrypoint.serving import content
 from smdp_entrypoint.serving.context import Context
 from smdp_entrypoint.serving.messages import Request, Response
+from smdp_entrypoint.serving.saved_model import Served
+from smdp_entrypoint.serving.tensorflow_contract import TensorFlowServing, is_wanted
 
 _EXPORTED = "*.pt2"
 _STEPS = ("input_fn", "predict_fn", "output_fn")
+#: An exception of the toolkit, which has no status of its own.
+_UNSUPPORTED = "UnsupportedFormatError"
 
 
 class RequestFailed(Exception):
     """A function of the script raised an exception, which is the cause of this one."""
 
     def __init__(self, function: str, error: BaseException) -> None:
-        super().__init__(f"{function} failed: {_one_line(error)}")
+        super().__init__(f"{function} failed: {_described(error)}")
         self.error = error
 
 
@@ -40,11 +45,16 @@ class Handlers:
         self._context = Context(str(model_dir), gpu)
         self._module: ModuleType | None = None
         self._model: Any = None
+        self._tensorflow: TensorFlowServing | None = None
 
     def load(self) -> None:
         """Import the script and load the model. Raises ProgramError, whose cause is the script's own exception."""
         if self._script is not None:
             self._module = _imported(self._script)
+        if is_wanted(self._module, self._model_dir):
+            default = os.environ.get("SAGEMAKER_TFS_DEFAULT_MODEL_NAME", "")
+            self._tensorflow = TensorFlowServing(self._module, self._model_dir, default, self._gpu, self._guarded)
+            return
         own = [name for name in _STEPS if self._function(name)]
         if self._function("transform_fn") and own:
             raise ProgramError(
@@ -58,13 +68,15 @@ class Handlers:
             raise ProgramError(f"{self._name}: {failed}") from failed.error
 
     def answer(self, request: Request) -> Response:
-        """The answer to a request. A failure of the script is an answer with the status 500, and its traceback is
+        """The answer to a request. If the script raises, the status is the exception's own or 500, and the traceback is
         printed."""
         headers = request.headers
         kind = content.media_type(headers.get("content-type", "")) or content.JSON
         accept = content.accepted(headers.get("accept", ""), self._accept)
         self._context.begin(headers)
         try:
+            if self._tensorflow is not None:
+                return self._response(self._tensorflow.answer(request.body, headers), accept)
             return self._transform(request.body, kind, accept)
         except content.UnsupportedTypeError as error:
             return Response.refusal(415, str(error))
@@ -94,7 +106,9 @@ class Handlers:
         return self._response(self._guarded("the default output_fn", content.encode, prediction, accept), accept)
 
     def _response(self, result: Any, accept: str) -> Response:
-        """`result` is a body, or a pair of body and content type."""
+        """`result` is a body, a pair of body and content type, or an answer of a SavedModel."""
+        if isinstance(result, Served):
+            return Response(result.status, result.body, content.JSON)
         kind = self._context.response_content_type or accept
         if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], str):
             result, kind = result
@@ -220,14 +234,27 @@ def _as_text(body: bytes, kind: str) -> str | bytes:
 
 
 def _failure(failed: RequestFailed) -> Response:
-    """An exception may have a status of its own, as the toolkit's errors have."""
     error = failed.error
     traceback.print_exception(type(error), error, error.__traceback__)
-    status = getattr(error, "status_code", 500)
-    valid = isinstance(status, int) and not isinstance(status, bool) and 400 <= status <= 599
-    return Response.refusal(status if valid else 500, str(failed))
+    return Response.refusal(_status(error), str(failed))
 
 
-def _one_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
+def _status(error: BaseException) -> int:
+    """An exception may have a status of its own, as the toolkit's errors have. An unsupported type gets the same status
+    from a script as from the defaults."""
+    status = getattr(error, "status_code", None)
+    if isinstance(status, int) and not isinstance(status, bool) and 400 <= status <= 599:
+        return status
+    return 415 if any(one.__name__ == _UNSUPPORTED for one in type(error).__mro__) else 500
+
+
+def _described(error: BaseException) -> str:
+    """The text of the toolkit's errors is their arguments; they have a message beside it."""
+    message = getattr(error, "message", None)
+    is_toolkits = isinstance(message, str) and hasattr(error, "phrase")
+    return _one_line(error, message if is_toolkits else None)
+
+
+def _one_line(error: BaseException, text: str | None = None) -> str:
+    lines = (str(error) if text is None else text).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -155,6 +155,43 @@ def test_exception_may_have_a_status_of_its_own(load: Any, status: str, expected
     assert (answer.status, answer.body) == (expected, b"predict_fn failed: Mine: slow down")
 
 
+@pytest.mark.parametrize("function", ["input_fn(body, content_type)", "output_fn(prediction, accept)"])
+def test_unsupported_type_of_a_script_gets_the_status_of_the_defaults(load: Any, function: str) -> None:
+    """The toolkit's own exception has no status, and is known by its name: a script may have one of its own."""
+    handlers = load(
+        f"""
+        class UnsupportedFormatError(Exception):
+            def __init__(self, content_type):
+                super().__init__(f"Content type {{content_type}} is not supported by this framework.\\n\\nMore.")
+        class Mine(UnsupportedFormatError):
+            pass
+        def model_fn(d): return 1
+        def predict_fn(data, model): return data
+        def {function}: raise Mine("image/png")
+        """
+    )
+    answer = ask(handlers, "1")
+    name = function.partition("(")[0]
+    reason = f"{name} failed: Mine: Content type image/png is not supported by this framework."
+    assert (answer.status, answer.body.decode()) == (415, reason)
+
+
+def test_error_of_the_toolkit_is_answered_with_its_status_and_message(load: Any) -> None:
+    """An exception with the attributes of ``sagemaker_inference.errors.BaseInferenceToolkitError``."""
+    handlers = load(
+        """
+        class BaseInferenceToolkitError(Exception):
+            def __init__(self, status_code, message, phrase):
+                self.status_code, self.message, self.phrase = status_code, message, phrase
+                super().__init__(status_code, message, phrase)
+        def model_fn(d): return 1
+        def predict_fn(data, model): raise BaseInferenceToolkitError(422, "no digits", "Unprocessable")
+        """
+    )
+    answer = ask(handlers, "1")
+    assert (answer.status, answer.body) == (422, b"predict_fn failed: BaseInferenceToolkitError: no digits")
+
+
 def test_script_that_exits_during_a_request_gives_an_error(load: Any) -> None:
     answer = ask(load("import sys\ndef model_fn(d): return 1\ndef predict_fn(x, m): sys.exit(3)\n"), "1")
     assert (answer.status, answer.body) == (500, b"predict_fn failed: SystemExit: 3")

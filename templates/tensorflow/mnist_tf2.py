@@ -1,9 +1,10 @@
 """Trains a small convolutional network on MNIST digits with TensorFlow 2, a loop of its own and a gradient tape.
 
-It imports SageMaker's data parallel library by its own name, reads its data from the channels, and writes its model and
-checkpoints to SageMaker's folders. TensorFlow computes on the GPU that it sees: each worker sees the GPU of its local
-rank. ``--precision fp16`` or ``bf16``, or the key ``amp`` of the job file, turns mixed precision on. It also runs
-alone: ``python mnist_tf2.py --train FOLDER --test FOLDER --model-dir FOLDER``.
+It imports SageMaker's data parallel library by its own name, reads its data from the channels, and writes its model, a
+SavedModel for TensorFlow Serving, and its checkpoints to SageMaker's folders. TensorFlow computes on the GPU that it
+sees: each worker sees the GPU of its local rank. ``--precision fp16`` or ``bf16``, or the key ``amp`` of the job file,
+turns mixed precision on. It also runs alone:
+``python mnist_tf2.py --train FOLDER --test FOLDER --model-dir FOLDER``.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import tensorflow as tf
 from smdp_engine import progress
 
 POLICIES = {"fp32": "float32", "fp16": "mixed_float16", "bf16": "mixed_bfloat16"}
+MEAN, DEVIATION = 0.1307, 0.3081  # of MNIST's pixels from 0 to 1
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -70,7 +72,7 @@ def read_channel(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     if magic != 0x803 or len(images) != 16 + count * height * width or len(labels) != 8 + count:
         raise ValueError(f"{folder} does not contain images.idx3 and labels.idx1 of the same digits")
     pixels = np.frombuffer(images, np.uint8, offset=16).reshape(count, height, width, 1)
-    return (pixels.astype(np.float32) / 255 - 0.1307) / 0.3081, np.frombuffer(labels, np.uint8, offset=8).astype(int)
+    return (pixels.astype(np.float32) / 255 - MEAN) / DEVIATION, np.frombuffer(labels, np.uint8, offset=8).astype(int)
 
 
 def make_model(seed: int, precision: str) -> tf.keras.Model:
@@ -158,6 +160,27 @@ def evaluate(model: tf.keras.Model, folder: Path) -> None:
     progress.emit("result", accuracy=share, digits=len(labels))
 
 
+class Served(tf.Module):
+    """What the endpoint computes: the model, with the preparation of the pixels before it."""
+
+    def __init__(self, model: tf.keras.Model) -> None:
+        super().__init__()
+        self.model = model
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 28, 28), tf.uint8, name="images")])
+    def predict(self, images: tf.Tensor) -> dict:
+        """The most probable label of each image of bytes, and its probability."""
+        pixels = (tf.cast(images[..., tf.newaxis], tf.float32) / 255 - MEAN) / DEVIATION
+        scores = tf.nn.softmax(self.model(pixels, training=False))
+        return {"label": tf.argmax(scores, axis=1), "probability": tf.reduce_max(scores, axis=1)}
+
+
+def save(model: tf.keras.Model, folder: Path) -> None:
+    """A SavedModel in the folder ``1``: TensorFlow Serving loads models from folders whose names are their versions."""
+    served = Served(model)
+    tf.saved_model.save(served, str(folder / "1"), signatures=served.predict)
+
+
 def main() -> None:
     arguments = parse_arguments()
     sdp, rank, world_size = join_job(arguments.batch_size)
@@ -165,8 +188,7 @@ def main() -> None:
     train(arguments, model, sdp, rank, world_size)
     if rank == 0:
         evaluate(model, arguments.test)
-        arguments.model_dir.mkdir(parents=True, exist_ok=True)
-        model.save_weights(str(arguments.model_dir / "model.weights.h5"))
+        save(model, arguments.model_dir)
 
 
 if __name__ == "__main__":

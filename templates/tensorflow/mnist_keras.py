@@ -7,7 +7,7 @@ broadcasts the initial variables, and each worker's share of the data. It also r
 
 import numpy as np
 import tensorflow as tf
-from mnist_tf2 import batches, evaluate, join_job, make_model, make_optimizer, parse_arguments, read_channel
+from mnist_tf2 import batches, evaluate, join_job, make_model, make_optimizer, parse_arguments, read_channel, save
 
 from smdp_engine import progress
 
@@ -64,8 +64,8 @@ def main():
     )
     if rank == 0:
         evaluate(model, arguments.test)
-        arguments.model_dir.mkdir(parents=True, exist_ok=True)
-        model.save(str(arguments.model_dir / "model.keras"))
+        save(model, arguments.model_dir)
+        model.save(str(arguments.model_dir / "model.keras"))  # to train it again
 
 
 if __name__ == "__main__":
