@@ -7,6 +7,7 @@ examples, `make test-soak` (``--hypothesis-profile whole``) all of them.
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -57,6 +58,18 @@ settings.register_profile("slice", deadline=None, max_examples=20)
 settings.load_profile("slice")
 
 
+#: Cases of the tier `runs` by their node id.
+LONG_CASES = frozenset(
+    line
+    for line in (Path(__file__).parent / "tests" / "long_cases.txt").read_text(encoding="utf-8").splitlines()
+    if line and not line.startswith("#")
+)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by mark
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid in LONG_CASES:
+            item.add_marker(pytest.mark.runs)
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))

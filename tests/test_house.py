@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 from collections import Counter, defaultdict
 from graphlib import CycleError, TopologicalSorter
@@ -106,3 +107,13 @@ def test_no_test_module_imports_another() -> None:
         if module.rpartition(".")[2].startswith("test_")
     ]
     assert found == []
+
+
+def test_long_cases_exist() -> None:
+    lines = (ROOT / "tests" / "long_cases.txt").read_text(encoding="utf-8").splitlines()
+    cases = [line for line in lines if not line.startswith("#")]
+    assert cases == sorted(set(cases))
+    for case in cases:
+        file, _, test = case.partition("::")
+        name = test.partition("[")[0]
+        assert re.search(rf"^ *def {name}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE), case
