@@ -104,6 +104,10 @@ test-containers: $(VENV)/.ready .venv-tensorflow/.ready ## whole tier: the image
 	PYTHON=$(PYTHON) sh tools/install_packages.sh .venv-clients 'awscli>=1.40,<2' 'pyarrow>=20' 's3torchconnectorclient>=1.5,<2'
 	@touch $@
 
+.venv-review/.ready: Makefile tools/install_packages.sh
+	PYTHON=$(PYTHON) sh tools/install_packages.sh .venv-review 'sarif-tools>=3,<4' 'junitparser>=4,<6' 'check-jsonschema>=0.30,<1'
+	@touch $@
+
 .venv-trackers/.ready: Makefile tools/install_packages.sh
 	PYTHON=$(PYTHON) sh tools/install_packages.sh .venv-trackers 'tensorboard>=2.10,<3' 'tensorboardX>=2.6,<3' 'mlflow>=3,<4' \
 		'wandb>=0.19,<1' 'prometheus_client>=0.20,<1'
@@ -137,7 +141,7 @@ test-clients-large: $(VENV)/.ready .venv-sdk3/.ready .venv-airflow/.ready ## who
 	$(PYTEST) -q $(LARGE_CLIENT_TESTS)
 	.venv-sdk3/bin/python -m pytest -q -m clients $(SDK_V3_TESTS)
 
-test-clients: $(VENV)/.ready .venv-clients/.ready .venv-clients/aws2/aws .venv-sdk/.ready .venv-trackers/.ready ## whole tier: stock AWS clients, and the SageMaker SDK's estimators
+test-clients: $(VENV)/.ready .venv-clients/.ready .venv-clients/aws2/aws .venv-sdk/.ready .venv-trackers/.ready .venv-review/.ready ## whole tier: stock AWS clients, and the SageMaker SDK's estimators
 	$(PYTEST) -q -m clients $(addprefix --ignore ,$(sort $(SDK_TESTS) $(SDK_V3_TESTS) $(LARGE_CLIENT_TESTS)))
 	.venv-sdk/bin/python -m pytest -q -m clients $(SDK_TESTS)
 
@@ -230,4 +234,4 @@ docs: $(VENV)/.ready ## build/site, the documentation; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean: ## remove what make made
-	rm -rf $(VENV) .venv-clients .venv-sdk .venv-sdk3 .venv-airflow .venv-programs .venv-launchers .venv-tensorflow .venv-torch-* native/build build dist data .smdp
+	rm -rf $(VENV) .venv-clients .venv-review .venv-sdk .venv-sdk3 .venv-airflow .venv-programs .venv-launchers .venv-tensorflow .venv-torch-* native/build build dist data .smdp

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import importlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,42 +11,80 @@ import click
 from smdp_launch.cli.render.json_output import print_document
 from smdp_launch.cli.shared import options
 from smdp_launch.cli.shared.checking import check
+from smdp_launch.diagnostics import has_errors
+from smdp_launch.errors import JobFileRefused
 
 if TYPE_CHECKING:
     from smdp_launch.checking.job import CheckedJob
     from smdp_launch.planning.fix import FixResult
 
 
+#: The formats of code review, by the name of the module and function in cli/render/review.
+_FORMATS = {"sarif": "sarif", "junit": "junit", "github": "annotations", "gitlab": "annotations"}
+
+
 @click.command("validate")
-@options.job_file
+@options.several_job_files
 @options.settings
 @click.option(
     "--fix", is_flag=True, help="Show the fixes that need no decision as a diff, and apply them after confirmation."
 )
 @click.option("--yes", is_flag=True, help="With --fix: apply the fixes without confirmation.")
+@click.option(
+    "--format",
+    "review",
+    type=click.Choice(list(_FORMATS)),
+    help="Print a report for code review: SARIF, JUnit XML, or marks in changes on GitHub or GitLab.",
+)
 @options.json_document
-def command(job_file: Path, settings: tuple[str, ...], fix: bool, yes: bool, as_json: bool) -> None:
-    """Check JOBFILE (default: job.yaml) and report every error at once. No network and no credentials are needed.
+def command(
+    job_files: tuple[Path, ...], settings: tuple[str, ...], fix: bool, yes: bool, review: str | None, as_json: bool
+) -> None:
+    """Check each JOBFILE (default: job.yaml) and report every error at once. No network and no credentials are needed.
 
-    The exit code is 0 if the file is valid, and 3 if it is not. With --fix, it is that of the fixed file.
+    The exit code is 0 if all files are valid, and 3 if one is not. With --fix, it is that of the fixed file.
     """
     if yes and not fix:
         raise click.UsageError("--yes requires --fix")
     if fix and as_json and not yes:
         raise click.UsageError("--json cannot ask for confirmation: add --yes to apply the fixes")
+    if review and (fix or as_json):
+        raise click.UsageError("--format excludes --fix and --json")
+    if len(job_files) > 1 and (fix or as_json):
+        raise click.UsageError("--fix and --json take one JOBFILE: --format sarif reports several")
 
+    job_files = job_files or (Path("job.yaml"),)
     if fix:
-        _fix(job_file, settings, yes=yes, as_json=as_json)
+        _fix(job_files[0], settings, yes=yes, as_json=as_json)
         return
-    checked = check(job_file, settings=settings)
+    checked = [check(one, settings=settings) for one in dict.fromkeys(job_files)]
     if as_json:
-        print_document(checked.to_json())
-    checked.require()
-    if not as_json:
-        _print_valid(job_file, checked)
+        print_document(checked[0].to_json())
+    elif review:
+        _print_review(review, checked)
+    else:
+        _print_verdicts(checked)
+    refused = [one for one in checked if has_errors(one.diagnostics)]
+    if refused:
+        raise JobFileRefused(list(dict.fromkeys(each for one in refused for each in one.diagnostics)))
 
 
-def _print_valid(job_file: Path, checked: CheckedJob) -> None:
+def _print_review(name: str, checked: Sequence[CheckedJob]) -> None:
+    module = importlib.import_module(f"smdp_launch.cli.render.review.{_FORMATS[name]}")
+    text: str = getattr(module, name)(checked)
+    if text:
+        click.echo(text)
+
+
+def _print_verdicts(checked: Sequence[CheckedJob]) -> None:
+    for one in checked:
+        if not has_errors(one.diagnostics):
+            _print_valid(one.path, one, advise=len(checked) == 1)
+        elif len(checked) > 1:
+            click.echo(f"{one.path}: not valid")
+
+
+def _print_valid(job_file: Path, checked: CheckedJob, *, advise: bool = True) -> None:
     from smdp_launch.cli.render.next_step import command_for, print_next
     from smdp_launch.rules.request.placeholders import to_fill_in
 
@@ -54,7 +94,8 @@ def _print_valid(job_file: Path, checked: CheckedJob) -> None:
         print_diagnostics(checked.diagnostics)
     placeholders = f"; {to_fill_in(checked.placeholders)}" if checked.placeholders else ""
     click.echo(f"{job_file}: valid{placeholders}")
-    print_next(command_for("plan", str(job_file)))
+    if advise:
+        print_next(command_for("plan", str(job_file)))
 
 
 def _fix(job_file: Path, settings: tuple[str, ...], *, yes: bool, as_json: bool) -> None:

@@ -65,6 +65,11 @@ job_file = click.argument(
     shell_complete=job_files,
 )
 
+#: Several job files, or none for job.yaml.
+several_job_files = click.argument(
+    "job_files", metavar="[JOBFILE]...", nargs=-1, type=click.Path(path_type=Path), shell_complete=job_files
+)
+
 settings = click.option(
     "--set",
     "settings",

@@ -1,0 +1,1 @@
+"""Diagnostics in the formats of code review: one module for each format, and no printing."""
