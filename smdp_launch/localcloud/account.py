@@ -118,8 +118,9 @@ class Account(_Model):
         role_account: the account whose roles a job may have; None for any account, since job files name roles of real
             accounts.
         images: NAME:TAG of all images in other accounts' registries; None where those registries refuse access.
-        quotas: instances of training jobs at once, by type.
-        quota: the same for every other type.
+        quotas: instances at once, by type: for training jobs, endpoints and transform jobs each. The full name of a
+            quota, such as ``ml.m5.large for endpoint usage``, is for one of these only.
+        quota: the same for every other type, and the concurrency of all serverless endpoints together.
         capacity: the most hosts that a job gets, by region and type; unlimited for all others.
         capacity_wait: seconds that a job waits for capacity until it fails.
         training_plans: by name.
@@ -154,8 +155,9 @@ class Account(_Model):
         most = self.capacity.get(region, {}).get(instance_type)
         return most is None or hosts <= most
 
-    def quota_of(self, instance_type: str) -> int:
-        return self.quotas.get(instance_type, self.quota)
+    def quota_of(self, name: str) -> int:
+        """The quota with this name of Service Quotas, which begins with the instance type."""
+        return self.quotas.get(name, self.quotas.get(name.partition(" ")[0], self.quota))
 
 
 def matches(action: str, patterns: tuple[str, ...]) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from smdp_launch.errors import Refused, ServiceProblem, SmdpError
-from smdp_launch.jobs.records.endpoints import Served, exact_time, record_served
+from smdp_launch.jobs.records.endpoints import Served, exact_time, record_deleted, record_served
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.error_kinds import ErrorKind, error_kind
 from smdp_launch.jobs.transfer.upload import Progress, ignore_progress
@@ -57,6 +57,12 @@ class RolledBack:
         return "nothing was created"
 
 
+def forget(name: str, undone: RolledBack) -> None:
+    """Record that nothing is left of a deployment, unless something is."""
+    if not undone.left:
+        record_deleted(name, datetime.now(timezone.utc))
+
+
 def existing_deployment(clients: Clients, plan: ServingPlan) -> str | None:
     """The status of the endpoint if this same deployment exists already; None if nothing exists. Each batch transform
     is new.
@@ -69,7 +75,7 @@ def existing_deployment(clients: Clients, plan: ServingPlan) -> str | None:
     if found is None:
         return None
     description, tags = found
-    status = str(description["EndpointStatus"])
+    status = str(description[ENDPOINT.status])
     if tags.get(PLAN_TAG) == plan.deployment.hash and status in ("InService", "Creating"):
         return status
     raise Refused(

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 
 from smdp_launch.errors import EndpointFailed, Refused
-from smdp_launch.jobs.records.endpoints import find_served, record_deleted
+from smdp_launch.jobs.records.endpoints import find_served
 from smdp_launch.jobs.service.clients import Clients, Connect
 from smdp_launch.request.names import S3Location
-from smdp_launch.serving.deploy import RolledBack, create_all, existing_deployment, record, roll_back
+from smdp_launch.serving.deploy import create_all, existing_deployment, forget, record, roll_back
 from smdp_launch.serving.follow import LONGEST_START, wait_until_gone, wait_until_ready
 from smdp_launch.serving.invoke import ANY_TYPE, invoke, invoke_async
-from smdp_launch.serving.local import let_end
+from smdp_launch.serving.local import let_end_after
 from smdp_launch.serving.plan import ServingPlan
-from smdp_launch.serving.resources import ENDPOINT, TRANSFORM, describe
+from smdp_launch.serving.resources import describe, serving_kind
 from smdp_launch.serving.undeploy import Undeployed, undeploy
 
 
@@ -36,10 +35,10 @@ class Endpoint:
 
     def status(self) -> str | None:
         """The service's status now, such as ``InService`` or ``Completed``; None if it does not exist."""
-        kind, key = (TRANSFORM, "TransformJobStatus") if self.kind == "batch" else (ENDPOINT, "EndpointStatus")
+        kind = serving_kind(self.kind)
         with self.connect() as clients:
             found = describe(clients, kind, self.name)
-        return str(found[key]) if found is not None else None
+        return str(found[kind.status]) if found is not None else None
 
     def invoke(self, body: bytes, content_type: str | None = None, *, timeout: float = 900) -> bytes:
         """The answer of the model to ``body``.
@@ -57,9 +56,10 @@ class Endpoint:
             raise Refused(f"{self.name} is a batch transform, which takes no requests")
         known = find_served(self.name)
         sent_as = content_type or (known.content_type if known is not None else None) or ANY_TYPE
+        inputs = S3Location.parse(known.inputs) if known is not None and known.inputs is not None else None
         with self.connect() as clients:
-            if known is not None and known.inputs is not None:
-                return invoke_async(clients, self.name, body, sent_as, S3Location.parse(known.inputs), timeout).body
+            if inputs is not None:
+                return invoke_async(clients, self.name, body, sent_as, inputs, timeout).body
             return invoke(clients, self.name, body, sent_as, kind=self.kind).body
 
     def undeploy(self) -> Undeployed:
@@ -74,8 +74,7 @@ class Endpoint:
             result = undeploy(clients, self.name, known)
             if self.kind != "batch":
                 wait_until_gone(clients, self.name, _pause)
-        if known is not None and known.keeps_cloud and known.state is not None:
-            let_end(known.state)
+        let_end_after(known)
         return result
 
 
@@ -100,9 +99,8 @@ def deploy_and_wait(
         created = create_all(clients, plan, on_rolled_back=lambda undone: forget(plan.name, undone))
     else:
         created = []
-    kind = TRANSFORM if plan.serve.kind == "batch" else ENDPOINT
     try:
-        wait_until_ready(clients, plan.name, kind, lambda _: None, _pause, timeout)
+        wait_until_ready(clients, plan.name, serving_kind(plan.serve.kind), lambda _: None, _pause, timeout)
     except EndpointFailed as error:
         undone = roll_back(clients, created)
         forget(plan.name, undone)
@@ -110,12 +108,6 @@ def deploy_and_wait(
     except KeyboardInterrupt:
         forget(plan.name, roll_back(clients, created))
         raise
-
-
-def forget(name: str, undone: RolledBack) -> None:
-    """Record that nothing is left of a deployment, unless something is."""
-    if not undone.left:
-        record_deleted(name, datetime.now(timezone.utc))
 
 
 def _pause(seconds: float) -> bool:

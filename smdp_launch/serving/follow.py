@@ -47,12 +47,11 @@ def wait_until_ready(
         ServiceProblem: the endpoint is gone, or the service refused or did not answer.
     """
     deadline, before = time.monotonic() + timeout, ""
-    field = "TransformJobStatus" if kind is TRANSFORM else "EndpointStatus"
     while True:
         found = describe(clients, kind, name)
         if found is None:
             raise ServiceProblem(f"{kind.title} {name} does not exist any more")
-        status = str(found[field])
+        status = str(found[kind.status])
         if status != before:
             on_status(status)
             before = status

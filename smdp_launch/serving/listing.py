@@ -16,7 +16,7 @@ from smdp_launch.jobs.service.listing import newest_first
 from smdp_launch.jobs.service.retry_policy import Waiting
 from smdp_launch.request.build import PLAN_TAG
 from smdp_launch.request.serving import EXPIRES_TAG
-from smdp_launch.serving.resources import ENDPOINT, TRANSFORM, describe, tags_of, unless_missing
+from smdp_launch.serving.resources import describe, serving_kind, tags_of, unless_missing
 
 #: Statuses in which no host of the endpoint is billed.
 _FREE = frozenset({"Deleted", "Failed", "Completed", "Stopped"})
@@ -85,12 +85,11 @@ def endpoints_of_folder(on_waiting: Callable[[Waiting], None] = ignore_waiting) 
 
 
 def _current(clients: Clients, one: Served, now: datetime) -> ListedEndpoint:
-    kind = TRANSFORM if one.kind == "batch" else ENDPOINT
+    kind = serving_kind(one.kind)
     described = describe(clients, kind, one.endpoint)
     if described is None:
         return _listed(one, now, "Deleted")
-    status = str(described["TransformJobStatus" if kind is TRANSFORM else "EndpointStatus"])
-    return _listed(one, now, status, created=described["CreationTime"])
+    return _listed(one, now, str(described[kind.status]), created=described["CreationTime"])
 
 
 def _listed(

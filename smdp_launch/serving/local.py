@@ -88,5 +88,11 @@ def let_end(state: str) -> bool:
     return True
 
 
+def let_end_after(known: Served | None) -> None:
+    """`let_end` for the local cloud of a deployment that is deleted, if it ran only for endpoints."""
+    if known is not None and known.keeps_cloud and known.state is not None:
+        let_end(known.state)
+
+
 def _endpoints(state: str) -> list[Served]:
     return [one for one in served() if one.where == LOCAL and one.state == state]

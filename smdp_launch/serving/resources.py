@@ -51,18 +51,25 @@ class Kind:
         field: of the request, with the name.
         call: the name of the operation without its verb, in botocore's form.
         arn: the field of the description with the ARN.
+        status: the field of the description with the status; empty for a resource without one.
     """
 
     title: str
     field: str
     call: str
     arn: str
+    status: str = ""
 
 
 MODEL = Kind("model", "ModelName", "model", "ModelArn")
 CONFIG = Kind("endpoint configuration", "EndpointConfigName", "endpoint_config", "EndpointConfigArn")
-ENDPOINT = Kind("endpoint", "EndpointName", "endpoint", "EndpointArn")
-TRANSFORM = Kind("transform job", "TransformJobName", "transform_job", "TransformJobArn")
+ENDPOINT = Kind("endpoint", "EndpointName", "endpoint", "EndpointArn", "EndpointStatus")
+TRANSFORM = Kind("transform job", "TransformJobName", "transform_job", "TransformJobArn", "TransformJobStatus")
+
+
+def serving_kind(kind: str) -> Kind:
+    """What answers requests, or all of its input, for a ``serve.kind`` of the job file."""
+    return TRANSFORM if kind == "batch" else ENDPOINT
 
 
 def is_missing(error: Exception) -> bool:

@@ -1,4 +1,4 @@
-"""The confirmation before a launch that costs money."""
+"""The confirmation before a command costs money or deletes something on AWS."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def confirm(
     subject: str = "a launch on AWS costs money",
     refusal: str = "not launched",
 ) -> None:
-    """Ask on the terminal whether to launch, unless ``yes``.
+    """Ask on the terminal whether to act, unless ``yes``.
 
     Args:
         subject: why a confirmation is needed, for a command that cannot ask.

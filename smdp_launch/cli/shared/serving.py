@@ -14,6 +14,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Target:
+    """The endpoint, or batch transform, that a command is about.
+
+    Args:
+        where: the AWS region, or ``local``.
+        known: the deployment, if this folder has it.
+        connect: opens the connection to its service.
+    """
+
+    name: str
+    where: str
+    known: Served | None
+    connect: Connect
+
+    @property
+    def kind(self) -> str:
+        """As ``serve.kind`` of the job file; ``realtime`` if it is not known."""
+        return self.known.kind if self.known is not None else "realtime"
+
+
+@dataclass(frozen=True)
 class TrainedJob:
     """A training job whose model is to be deployed.
 
@@ -51,10 +72,8 @@ def trained_job(name: str | None, region: str | None, *, is_local: bool) -> Trai
     return TrainedJob(job.name, job.where, state, Path(launch.job_file if launch is not None else "job.yaml"))
 
 
-def served_endpoint(
-    name: str | None, region: str | None, *, or_job: bool = False
-) -> tuple[str, Served | None, Connect]:
-    """The endpoint for a NAME on the command line, and the connection to its service.
+def served_endpoint(name: str | None, region: str | None, *, or_job: bool = False) -> Target:
+    """The endpoint for a NAME on the command line.
 
     Args:
         region: of an endpoint that was not deployed from this folder.
@@ -69,12 +88,12 @@ def served_endpoint(
 
     known = resolve_endpoint(name)
     if known is not None and region in (None, known.where):
-        return known.endpoint, known, connection(known.where, known.state)
+        return Target(known.endpoint, known.where, known, connection(known.where, known.state))
     if name is not None and region is not None:
-        return name, None, connection(region)
+        return Target(name, region, None, connection(region))
     launch = resolve_name(name) if or_job and region is None else None
     if launch is not None:
-        return launch.job, None, connection(launch.where, launch.state)
+        return Target(launch.job, launch.where, None, connection(launch.where, launch.state))
     here = [one.endpoint for one in reversed(served())]
     if name is None:
         raise Refused("no endpoint was deployed from this folder: `smdp-launch deploy` deploys the latest job")

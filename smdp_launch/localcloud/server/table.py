@@ -101,7 +101,7 @@ def _sagemaker(running: Running, account: AccountFile) -> dict[str, Action]:
         **ModelService(models, account, state).actions(),
         **ConfigurationService(configurations, models).actions(),
         **EndpointService(endpoints, configurations, models, account).actions(),
-        **transforms.actions(models),
+        **transforms.actions(models, account),
         **running.tunings.actions(account),
         **TagService(tagged).actions(),
     }

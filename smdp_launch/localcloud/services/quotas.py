@@ -1,12 +1,15 @@
-"""Service Quotas: the number of instances of each type that the account's training jobs may have at once."""
+"""Service Quotas: what the account's jobs and endpoints may have at once, such as instances of each type."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from smdp_launch.catalog.hosting.quotas import SERVERLESS, of_endpoints, of_training, of_transforms
 from smdp_launch.catalog.instances import instances
+from smdp_launch.catalog.limits import endpoint_types, transform_types
 from smdp_launch.localcloud.account import Account, AccountFile
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
@@ -17,7 +20,9 @@ from smdp_launch.localcloud.services.paging import numbered_page
 _SERVICE = "sagemaker"
 _PAGE = 100  # as the service
 _LONGEST_RUN = "Longest run time for a training job"
-_LONGEST_RUN_CODE = "L-33A961FD"  # the service's own
+_LONGEST_RUN_CODE = "L-33A961FD"  # the service's own, as the next one
+_SERVERLESS_CODE = "L-96300102"
+_TYPE = re.compile(r"ml\.[a-z0-9-]+\.[a-z0-9-]+")
 _INCREASE = (
     "Please use AWS Service Quotas to request an increase for this quota. If AWS Service Quotas is not available, "
     "contact AWS support to request an increase for this quota."
@@ -45,35 +50,18 @@ class QuotaService:
         return {"Quotas": page, **following}
 
 
-def name(instance_type: str, *, spot: bool = False) -> str:
-    return f"{instance_type} for {'spot ' if spot else ''}training job usage"
-
-
-def refusal(instance_type: str, *, quota: int, used: int, requested: int, spot: bool) -> ServiceError:
-    """The error, with the service's message, for a job that needs more instances than the account may have."""
+def refusal(name: str, *, quota: int, used: int, requested: int, unit: str = "Instances") -> ServiceError:
+    """The error, with the service's message, for a request of more than the quota with this name allows."""
     return ServiceError(
         "ResourceLimitExceeded",
-        f"The account-level service limit '{name(instance_type, spot=spot)}' is {quota} Instances, with current "
-        f"utilization of {used} Instances and a request delta of {requested} Instances. {_INCREASE}",
-    )
-
-
-def endpoint_refusal(instance_type: str, *, quota: int, used: int, requested: int) -> ServiceError:
-    """As `refusal`, for the instances of an endpoint."""
-    return ServiceError(
-        "ResourceLimitExceeded",
-        f"The account-level service limit '{instance_type} for endpoint usage' is {quota} Instances, with current "
-        f"utilization of {used} Instances and a request delta of {requested} Instances. {_INCREASE}",
+        f"The account-level service limit '{name}' is {quota} {unit}, with current utilization of {used} {unit} and a "
+        f"request delta of {requested} {unit}. {_INCREASE}",
     )
 
 
 def too_long(requested: int, limit: int) -> ServiceError:
     """The error for a job whose maximum runtime, in seconds, is above the account's quota."""
-    return ServiceError(
-        "ResourceLimitExceeded",
-        f"The account-level service limit '{_LONGEST_RUN}' is {limit} Seconds, with current utilization of 0 Seconds "
-        f"and a request delta of {requested} Seconds. {_INCREASE}",
-    )
+    return refusal(_LONGEST_RUN, quota=limit, used=0, requested=requested, unit="Seconds")
 
 
 def _require_service(request: Parameters) -> None:
@@ -82,15 +70,21 @@ def _require_service(request: Parameters) -> None:
 
 
 def _quotas(account: Account) -> list[dict[str, Any]]:
-    types = dict.fromkeys([*(one.name for one in instances()), *account.quotas])
-    found = [_of_instances(account, one, spot) for one in types for spot in (False, True)]
-    return [*found, _quota(_LONGEST_RUN, _LONGEST_RUN_CODE, account.longest_run, "Seconds")]
+    own = [one for one in account.quotas if _TYPE.fullmatch(one)]
+    types = dict.fromkeys([*(one.name for one in instances()), *own])
+    names = [of_training(one, spot=spot) for one in types for spot in (False, True)]
+    names += [of_endpoints(one) for one in sorted(endpoint_types() | {*own})]
+    names += [of_transforms(one) for one in sorted(transform_types() | {*own})]
+    found = [_quota(one, _code(one), account.quota_of(one), "None") for one in names]
+    return [
+        *found,
+        _quota(SERVERLESS, _SERVERLESS_CODE, account.quota_of(SERVERLESS), "None"),
+        _quota(_LONGEST_RUN, _LONGEST_RUN_CODE, account.longest_run, "Seconds"),
+    ]
 
 
-def _of_instances(account: Account, instance_type: str, spot: bool) -> dict[str, Any]:
-    quota = name(instance_type, spot=spot)
-    code = f"L-{hashlib.sha256(quota.encode()).hexdigest()[:8].upper()}"
-    return _quota(quota, code, account.quota_of(instance_type), "None")
+def _code(quota: str) -> str:
+    return f"L-{hashlib.sha256(quota.encode()).hexdigest()[:8].upper()}"
 
 
 def _quota(quota: str, code: str, value: int, unit: str) -> dict[str, Any]:

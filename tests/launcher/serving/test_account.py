@@ -24,7 +24,7 @@ from tests.support.job_files.examples import use_account
 from tests.support.services.cloud import Cloud, as_the_service
 from tests.support.services.faults import Proxy
 from tests.support.services.faulty_service import clients_through, cloud_with_data
-from tests.support.serving.served import NAME, PACKED_KEY, SERVE, archive, left, plan_for, served_job
+from tests.support.serving.served import ALL, NAME, PACKED_KEY, SERVE, archive, left, plan_for, served_job
 from tests.support.waiting import wait_for
 
 PRICES = "date: 2026-11-01\nsource: our contract\nprices: {us-east-1: {ml.p4d.24xlarge: 9}}\n"
@@ -132,7 +132,7 @@ def test_what_the_schedule_leaves_is_named_and_deleted(cloud: Cloud, tmp_path: P
     wait_for(lambda: _status(cloud) is None, "the end of the endpoint")
     listed = run("endpoints")
     assert f"note: {NAME}: `smdp-launch undeploy NAME` deletes the model and the rest" in listed.stderr
-    assert json.loads(run("undeploy", "--json").stdout)["missing"] == [f"endpoint {NAME}"]
+    assert json.loads(run("undeploy", "--yes", "--json").stdout)["missing"] == [f"endpoint {NAME}"]
     assert left(cloud) == []
 
 
@@ -150,13 +150,13 @@ def test_endpoints_without_the_tag_are_not_listed(cloud: Cloud, tmp_path: Path) 
         call(**{key: value for key, value in request.items() if key != "Tags"})
     try:
         assert json.loads(run("endpoints", "--region", "us-east-1", "--json").stdout)["list"] == []
-        refused = run("undeploy", NAME, "--region", "us-east-1")
+        refused = run("undeploy", NAME, "--region", "us-east-1", "--yes")
         assert "was not deployed by smdp-launch" in str(refused.exception)
     finally:
         tagged = plan.requests["CreateEndpoint"]["Tags"]
         arn = cloud.sagemaker.describe_endpoint(EndpointName=NAME)["EndpointArn"]
         cloud.sagemaker.add_tags(ResourceArn=arn, Tags=tagged)
-        assert run("undeploy", NAME, "--region", "us-east-1", "--no-wait").return_value == ExitCode.OK
+        assert run("undeploy", NAME, "--region", "us-east-1", "--yes", "--no-wait").return_value == ExitCode.OK
         cloud.s3.delete_object(Bucket="bucket", Key=PACKED_KEY)
 
 
@@ -172,22 +172,59 @@ def test_model_of_a_job_in_the_account_is_deployed_and_deleted(cloud: Cloud, tmp
     (listed,) = json.loads(run("endpoints", "--json").stdout)["list"]
     assert (listed["hourly_usd"], listed["endpoint"]) == (0.5, name)
     assert listed["usd"] == pytest.approx(0.5 * listed["age_s"] / 3600)
-    assert json.loads(run("undeploy", "--json").stdout)["left"] == {}
+    assert json.loads(run("undeploy", "--yes", "--json").stdout)["left"] == {}
+
+
+def test_undeploy_without_a_terminal_needs_yes(cloud: Cloud, tmp_path: Path) -> None:
+    plan = plan_for(cloud, tmp_path)
+    record(plan, None)
+    deployed(cloud, plan)
+    for arguments in (["undeploy"], ["undeploy", "--json"]):
+        refused = run(*arguments)
+        assert "a deletion on AWS (us-east-1) cannot be undone" in str(refused.exception)
+        assert "add --yes" in str(refused.exception)
+        assert getattr(refused.exception, "exit_code", None) == ExitCode.REFUSED
+    assert left(cloud) == ALL
+    wait_for(lambda: _status(cloud) == "InService", "the endpoint")
+    assert json.loads(run("undeploy", "--yes", "--json").stdout)["left"] == {}
+    assert left(cloud) == []
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("answer", ["n", "ctrl-c", "y"])
+def test_undeploy_asks_on_a_terminal(cloud: Cloud, tmp_path: Path, answer: str) -> None:
+    plan = plan_for(cloud, tmp_path)
+    record(plan, None)
+    deployed(cloud, plan)
+    wait_for(lambda: _status(cloud) == "InService", "the endpoint")
+    screen = on_a_screen(cloud, tmp_path, "undeploy")
+    screen.expect(rf"Delete the endpoint {NAME}, its configuration and its model on AWS \(us-east-1\)\? \[y/N\]: ")
+    screen.sendline(answer) if answer != "ctrl-c" else screen.sendintr()
+    screen.expect("is deleted" if answer == "y" else "nothing was deleted")
+    screen.expect(pexpect.EOF)
+    screen.close()
+    codes = {"n": ExitCode.REFUSED, "ctrl-c": ExitCode.INTERRUPTED, "y": ExitCode.OK}
+    assert (screen.exitstatus, left(cloud)) == (codes[answer], [] if answer == "y" else ALL)
+    run("undeploy", "--yes")
+
+
+def on_a_screen(cloud: Cloud, folder: Path, *arguments: str) -> Any:
+    return pexpect.spawn(
+        str(LAUNCHER),
+        list(arguments),
+        cwd=folder,
+        env=as_the_service(cloud.endpoint, folder) | {"TERM": "xterm"},
+        encoding="utf-8",
+        timeout=60,
+        dimensions=(50, 160),
+    )
 
 
 @pytest.mark.runs
 @pytest.mark.parametrize("answer", ["n", "ctrl-c"])
 def test_confirmation_that_is_refused_creates_nothing(cloud: Cloud, tmp_path: Path, answer: str) -> None:
     trained(cloud, tmp_path)
-    screen = pexpect.spawn(
-        str(LAUNCHER),
-        ["deploy"],
-        cwd=tmp_path,
-        env=as_the_service(cloud.endpoint, tmp_path) | {"TERM": "xterm"},
-        encoding="utf-8",
-        timeout=60,
-        dimensions=(50, 160),
-    )
+    screen = on_a_screen(cloud, tmp_path, "deploy")
     screen.expect(r"Deploy it on AWS \(0\.50 USD an hour, 12\.00 USD a day.*\)\? \[y/N\]: ")
     screen.sendline("n") if answer == "n" else screen.sendintr()
     screen.expect("not deployed" if answer == "n" else "nothing was created")

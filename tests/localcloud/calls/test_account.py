@@ -115,11 +115,15 @@ def test_file_systems_of_account_file_are_described(client: Client) -> None:
 def test_quotas_are_listed_by_name_and_read_by_code(client: Client) -> None:
     quotas = client("service-quotas")
     listing = quotas.get_paginator("list_service_quotas")
-    pages = listing.paginate(ServiceCode="sagemaker", PaginationConfig={"PageSize": 7})
+    pages = listing.paginate(ServiceCode="sagemaker", PaginationConfig={"PageSize": 60})
     known = {one["QuotaName"]: one for page in pages for one in page["Quotas"]}
     mine = known["ml.p4d.24xlarge for training job usage"]
     assert mine["Value"] == 2.0
     assert known["ml.p3dn.24xlarge for spot training job usage"]["Value"] == 1000.0
+    assert known["ml.p4d.24xlarge for endpoint usage"]["Value"] == 2.0
+    assert known["ml.m5.large for transform job usage"]["Value"] == 1000.0
+    concurrency = known["Maximum total concurrency that can be allocated across all serverless endpoints"]
+    assert (concurrency["QuotaCode"], concurrency["Value"]) == ("L-96300102", 1000.0)
     assert quotas.get_service_quota(ServiceCode="sagemaker", QuotaCode=mine["QuotaCode"])["Quota"] == mine
     assert refused(quotas.get_service_quota, ServiceCode="sagemaker", QuotaCode="L-0") == "NoSuchResourceException"
 

@@ -206,12 +206,13 @@ def test_tags_of_endpoint_change(serving: Serving, doubling: str) -> None:
     assert serving.sagemaker.list_tags(ResourceArn=arn)["Tags"] == [{"Key": "team", "Value": "a"}]
 
 
-def test_quota_of_the_account_limits_instances(serving: Serving) -> None:
-    account = serving.cloud.state_dir / "account.yaml"
-    account.write_text("quotas: {ml.c5.large: 1}\n")
+@pytest.mark.parametrize("quota", ["ml.c5.large", "ml.c5.large for endpoint usage"])
+def test_quota_of_the_account_limits_instances(serving: Serving, quota: str) -> None:
+    account, name = serving.cloud.state_dir / "account.yaml", f"quota-{len(quota)}"
+    account.write_text(f"quotas: {{{quota}: 1, ml.c5.large for training job usage: 9}}\n")
     try:
-        serving.create_config("quota", serving.create_model("quota"), hosts=2, InstanceType="ml.c5.large")
-        message = refusal(serving.sagemaker.create_endpoint, EndpointName="quota", EndpointConfigName="quota")
+        serving.create_config(name, serving.create_model(name), hosts=2, InstanceType="ml.c5.large")
+        message = refusal(serving.sagemaker.create_endpoint, EndpointName=name, EndpointConfigName=name)
     finally:
         account.unlink()
     assert message.startswith(

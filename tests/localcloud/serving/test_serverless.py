@@ -99,3 +99,17 @@ def test_invalid_serverless_variant_is_refused(serving: Serving, changes: dict[s
     variant = {"VariantName": "A", "ModelName": "m", "ServerlessConfig": {"MemorySizeInMB": 1024, "MaxConcurrency": 1}}
     with pytest.raises(ClientError, match=message):
         serving.sagemaker.create_endpoint_config(EndpointConfigName="no", ProductionVariants=[{**variant, **changes}])
+
+
+def test_concurrency_above_the_quota_of_the_account_is_refused(serving: Serving) -> None:
+    account, name = serving.cloud.state_dir / "account.yaml", "concurrency-quota"
+    quota = "Maximum total concurrency that can be allocated across all serverless endpoints"
+    account.write_text(f"quotas: {{{quota}: 4}}\n")
+    serverless = {"MemorySizeInMB": 1024, "MaxConcurrency": 5}
+    variant = {"VariantName": "one", "ModelName": serving.create_model(name), "ServerlessConfig": serverless}
+    serving.sagemaker.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant])
+    try:
+        with pytest.raises(ClientError, match=f"service limit '{quota}' is 4 None, with .* a request delta of 5 None"):
+            serving.sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=name)
+    finally:
+        account.unlink()

@@ -238,3 +238,14 @@ def test_taken_and_unknown_names_are_refused(serving: Serving, model: str) -> No
     arn = "arn:aws:sagemaker:us-east-1:000000000000:transform-job/taken"
     serving.sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": "a", "Value": "b"}])
     assert serving.sagemaker.list_tags(ResourceArn=arn)["Tags"] == [{"Key": "a", "Value": "b"}]
+
+
+def test_hosts_above_the_quota_of_the_account_are_refused(serving: Serving, model: str) -> None:
+    account = serving.cloud.state_dir / "account.yaml"
+    account.write_text("quotas: {ml.m5.large for transform job usage: 1}\n")
+    resources = {"InstanceType": "ml.m5.large", "InstanceCount": 2}
+    try:
+        with pytest.raises(ClientError, match="for transform job usage' is 1 Instances, with current"):
+            serving.sagemaker.create_transform_job(**request("quota", model, "in/", TransformResources=resources))
+    finally:
+        account.unlink()

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 
 import click
@@ -31,16 +31,15 @@ from smdp_launch.errors import (
     ServiceProblem,
     WaitTimedOut,
 )
-from smdp_launch.jobs.records.endpoints import record_deleted
 from smdp_launch.jobs.records.history import LOCAL
 from smdp_launch.jobs.service.clients import Clients, connection
 from smdp_launch.localcloud.client.connect import object_path
 from smdp_launch.request.names import S3Location
-from smdp_launch.serving.deploy import RolledBack, create_all, existing_deployment, record, roll_back
+from smdp_launch.serving.deploy import create_all, existing_deployment, forget, record, roll_back
 from smdp_launch.serving.follow import wait_until_ready
 from smdp_launch.serving.local import keep_running, let_end, upload_input
 from smdp_launch.serving.plan import ServingPlan, serving_plan
-from smdp_launch.serving.resources import ENDPOINT, TRANSFORM, Resource
+from smdp_launch.serving.resources import Resource, serving_kind
 from smdp_launch.serving.trained import model_of
 from smdp_launch.systems import command_line
 from smdp_launch.units import short
@@ -154,7 +153,8 @@ class DeploySession:
                 return self._end(status)
             record(self.plan, self.job.state, keeps_cloud=self.keeps_cloud)
             with UploadView("model") as upload:
-                created = create_all(self.clients, self.plan, self._note, upload.show, self._forget)
+                on_rolled_back = partial(forget, self.plan.name)
+                created = create_all(self.clients, self.plan, self._note, upload.show, on_rolled_back)
             if self.options.wait:
                 return self._wait(created)
             return self._end("InProgress" if self.plan.serve.kind == "batch" else "Creating")
@@ -163,13 +163,8 @@ class DeploySession:
         if not self.options.as_json:
             click.echo(f"created {title}")
 
-    def _forget(self, undone: RolledBack) -> None:
-        """Record that nothing is left, unless something is."""
-        if not undone.left:
-            record_deleted(self.plan.name, datetime.now(timezone.utc))
-
     def _wait(self, created: Sequence[Resource]) -> ExitCode:
-        kind = TRANSFORM if self.plan.serve.kind == "batch" else ENDPOINT
+        kind = serving_kind(self.plan.serve.kind)
         try:
             ready = wait_until_ready(self.clients, self.plan.name, kind, self._status, self._leaves)
         except EndpointFailed as error:
@@ -183,7 +178,7 @@ class DeploySession:
             exists = f"{name} exists: `smdp-launch endpoints` shows it, `smdp-launch undeploy {name}` deletes it"
             raise type(error)(f"{error}; {exists}") from error
         if ready is not None:
-            return self._end(str(ready.get("EndpointStatus", ready.get("TransformJobStatus"))))
+            return self._end(str(ready[kind.status]))
         if self._keeps():
             print_note(f"{self.plan.name} stays: `smdp-launch undeploy` deletes it")
             return ExitCode.INTERRUPTED
@@ -209,7 +204,7 @@ class DeploySession:
 
     def _delete(self, created: Sequence[Resource]) -> str:
         undone = roll_back(self.clients, created)
-        self._forget(undone)
+        forget(self.plan.name, undone)
         return undone.text(self.plan.name)
 
     def _shown(self, location: str) -> str:

@@ -57,7 +57,7 @@ def _expire(found: Sequence[ListedEndpoint]) -> list[Undeployed]:
     from smdp_launch.cli.render.terminal.retries import print_retry
     from smdp_launch.cli.shared.follow_session import interrupts_deferred
     from smdp_launch.jobs.service.clients import connection
-    from smdp_launch.serving.local import let_end
+    from smdp_launch.serving.local import let_end_after
     from smdp_launch.serving.undeploy import undeploy
 
     results = []
@@ -68,6 +68,5 @@ def _expire(found: Sequence[ListedEndpoint]) -> list[Undeployed]:
             clients.on_waiting = print_retry
             with interrupts_deferred(clients):
                 results.append(undeploy(clients, one.name, one.known))
-        if one.known is not None and one.known.keeps_cloud and one.known.state is not None:
-            let_end(one.known.state)
+        let_end_after(one.known)
     return results

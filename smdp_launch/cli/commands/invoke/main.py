@@ -50,8 +50,9 @@ def command(
     if len(arguments) > 2:
         raise click.UsageError("too many arguments: [NAME] FILE")
     name, file = (arguments[0], arguments[1]) if len(arguments) == 2 else (None, arguments[0])
-    endpoint, known, connect = served_endpoint(name, region)
-    if known is not None and known.kind == "batch":
+    target = served_endpoint(name, region)
+    known, endpoint = target.known, target.name
+    if target.kind == "batch":
         raise Refused(f"{endpoint} is a batch transform: it has answered all of its input, and takes no requests")
     try:
         body = sys.stdin.buffer.read() if file == _STANDARD_INPUT else Path(file).read_bytes()
@@ -59,13 +60,13 @@ def command(
         raise EnvironmentProblem(f"{file} cannot be read: {error.strerror or error}") from error
     by_name = ANY_TYPE if file == _STANDARD_INPUT else content_type_of(Path(file).suffix)
     chosen = content_type or (known.content_type if known is not None else None) or by_name
-    with connect() as clients:
+    with target.connect() as clients:
         clients.on_waiting = print_retry
         if known is not None and known.inputs is not None:
             with interrupts_deferred(clients):
                 answer = invoke_async(clients, endpoint, body, chosen, S3Location.parse(known.inputs), timeout)
         else:
-            answer = invoke(clients, endpoint, body, chosen, accept, known.kind if known is not None else "realtime")
+            answer = invoke(clients, endpoint, body, chosen, accept, target.kind)
     if output is None:
         sys.stdout.buffer.write(answer.body)
         if answer.body and sys.stdout.isatty() and not answer.body.endswith(b"\n"):

@@ -8,19 +8,21 @@ from smdp_launch.cli.render.json_output import print_document
 from smdp_launch.cli.shared import options
 
 if TYPE_CHECKING:
+    from smdp_launch.cli.shared.serving import Target
     from smdp_launch.errors import ExitCode
 
 
 @click.command("undeploy")
 @options.endpoint_name
+@click.option("--yes", "-y", is_flag=True, help="Delete without confirmation.")
 @click.option("--wait/--no-wait", default=True, help="Wait until the endpoint is gone (the default).")
 @options.endpoint_region
 @options.json_document
-def command(name: str | None, wait: bool, region: str | None, as_json: bool) -> ExitCode:
+def command(name: str | None, yes: bool, wait: bool, region: str | None, as_json: bool) -> ExitCode:
     """Delete endpoint NAME (default: the latest), its configuration, its model and its packed model.
 
-    The model that the training job wrote stays. The command can be repeated. Once it has deleted the endpoint, Ctrl-C
-    does not keep the rest.
+    The model that the training job wrote stays. On AWS, the command asks for confirmation. It can be repeated. Once it
+    has deleted the endpoint, Ctrl-C does not keep the rest.
     """
     from smdp_launch.cli.render.next_step import print_note
     from smdp_launch.cli.render.serving import print_undeployed, undeployed_json
@@ -29,26 +31,45 @@ def command(name: str | None, wait: bool, region: str | None, as_json: bool) -> 
     from smdp_launch.cli.shared.serving import served_endpoint
     from smdp_launch.errors import ExitCode
     from smdp_launch.serving.follow import wait_until_gone
-    from smdp_launch.serving.local import let_end
+    from smdp_launch.serving.local import let_end_after
     from smdp_launch.serving.undeploy import undeploy
 
-    endpoint, known, connect = served_endpoint(name, region, or_job=True)
+    target = served_endpoint(name, region, or_job=True)
     result = None
     try:
-        with connect() as clients, interrupts_deferred(clients):
+        _confirm(target, yes, ask=not as_json)
+        with target.connect() as clients, interrupts_deferred(clients):
             clients.on_waiting = print_retry
-            result = undeploy(clients, endpoint, known)
+            result = undeploy(clients, target.name, target.known)
             if as_json:
                 print_document(undeployed_json(result))
             else:
                 print_undeployed(result)
             is_going = wait and any(one.startswith("endpoint ") for one in result.deleted)
-            if is_going and not wait_until_gone(clients, endpoint, clients.interrupted.wait):
+            if is_going and not wait_until_gone(clients, target.name, clients.interrupted.wait):
                 print_note("the service continues to remove the endpoint")
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, click.Abort):
         if result is None:
             click.echo("nothing was deleted", err=True)
         raise
-    if known is not None and known.keeps_cloud and known.state is not None:
-        let_end(known.state)
+    let_end_after(target.known)
     return ExitCode.SERVICE if result.left else ExitCode.OK
+
+
+def _confirm(target: Target, yes: bool, *, ask: bool) -> None:
+    """Ask before something on AWS is deleted, as `deploy` asks before something there is created."""
+    from smdp_launch.cli.shared.confirmation import confirm
+    from smdp_launch.jobs.records.history import LOCAL
+
+    if target.where == LOCAL:
+        return
+    what = f"the endpoint {target.name}, its configuration and its model"
+    if target.kind == "batch":
+        what = f"the model of the batch transform {target.name}, which stops"
+    confirm(
+        yes,
+        ask=ask,
+        question=f"Delete {what} on AWS ({target.where})?",
+        subject=f"a deletion on AWS ({target.where}) cannot be undone",
+        refusal="nothing was deleted",
+    )

@@ -6,21 +6,18 @@ the clients' lock. The supervisor itself holds that lock only while it downloads
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 import traceback
 from contextlib import suppress
-from pathlib import Path
 
 from smdp_launch.localcloud import endpoint_state, processes
-from smdp_launch.localcloud.client.connect import Endpoint, LocalCloudError, private
+from smdp_launch.localcloud.client.connect import Endpoint, private
 from smdp_launch.localcloud.endpoint_state import Deployment, EndpointState
-from smdp_launch.localcloud.environment import isolate
 from smdp_launch.localcloud.files import Lock, read_json, remove_tree, write_json
 from smdp_launch.localcloud.isolation import namespaces
 from smdp_launch.localcloud.layout import EndpointFolder
 from smdp_launch.localcloud.runtime import lease
+from smdp_launch.localcloud.runtime.serving import process
 from smdp_launch.localcloud.runtime.serving.async_requests import AsyncRequests
 from smdp_launch.localcloud.runtime.serving.fleet import Addresses, Fleet
 from smdp_launch.localcloud.runtime.serving.serving_host import GRACE
@@ -171,21 +168,12 @@ def _is_needed(folder: EndpointFolder) -> bool:
 
 
 def main() -> int:
-    isolate()
-    namespaces.adopt_orphans()
-    folder = EndpointFolder(Path(sys.argv[1]))
-    write_json(folder.pid, {"pid": os.getpid()})
-    state = endpoint_state.read(folder.state)
-    if state is None:
-        return 1
-    try:
-        supervisor = Supervisor(folder, state)
-    except (LocalCloudError, lease.LeaseError) as error:
-        state.fail(f"InternalServerError: {error}", time.time())
-        endpoint_state.write(folder.state, state)
-        return 1
-    supervisor.run()
-    return 0
+    return process.run(
+        EndpointFolder,
+        endpoint_state.read,
+        lambda folder, state: Supervisor(folder, state).run(),
+        lambda state, reason: state.fail(reason, time.time()),
+    )
 
 
 if __name__ == "__main__":

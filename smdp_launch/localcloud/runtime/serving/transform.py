@@ -6,8 +6,6 @@ the objects, sends their records to the hosts and uploads the answers.
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 import time
 import traceback
@@ -19,14 +17,13 @@ from typing import Any
 
 from smdp_launch.localcloud import endpoint_state, processes
 from smdp_launch.localcloud.client.bucket import BucketError, Buckets
-from smdp_launch.localcloud.client.connect import LocalCloudError
 from smdp_launch.localcloud.endpoint_state import TransformState
-from smdp_launch.localcloud.environment import isolate
-from smdp_launch.localcloud.files import read_json, remove_tree, write_json
+from smdp_launch.localcloud.files import read_json, remove_tree
 from smdp_launch.localcloud.isolation import namespaces
 from smdp_launch.localcloud.layout import TransformFolder
 from smdp_launch.localcloud.protocol.requests import split_uri
 from smdp_launch.localcloud.runtime import lease
+from smdp_launch.localcloud.runtime.serving import process
 from smdp_launch.localcloud.runtime.serving.fleet import Addresses, Fleet
 from smdp_launch.localcloud.runtime.serving.records import RecordError, Split, payloads
 from smdp_launch.localcloud.runtime.serving.routing import Answer, Balancer, NoAnswer, NotConnected, post
@@ -232,20 +229,12 @@ class Supervisor:
 
 
 def main() -> int:
-    isolate()
-    namespaces.adopt_orphans()
-    folder = TransformFolder(Path(sys.argv[1]))
-    write_json(folder.pid, {"pid": os.getpid()})
-    state = endpoint_state.read_transform(folder.state)
-    if state is None:
-        return 1
-    try:
-        Supervisor(folder, state).run()
-    except (LocalCloudError, BucketError, lease.LeaseError) as error:
-        state.end("Failed", f"InternalServerError: {error}", time.time())
-        endpoint_state.write(folder.state, state)
-        return 1
-    return 0
+    return process.run(
+        TransformFolder,
+        endpoint_state.read_transform,
+        lambda folder, state: Supervisor(folder, state).run(),
+        lambda state, reason: state.end("Failed", reason, time.time()),
+    )
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from smdp_launch.catalog.hosting.quotas import SERVERLESS, of_endpoints
 from smdp_launch.localcloud.account import AccountFile
 from smdp_launch.localcloud.arns import endpoint_arn
 from smdp_launch.localcloud.endpoint_state import Deployment
@@ -134,18 +135,19 @@ class EndpointService:
 
     def _admit(self, wanted: Variants, replaced: Variants) -> None:
         """Raises ServiceError where the variants exceed the account's quota or an endpoint's number of hosts."""
-        if sum(_counts(wanted).values()) > MAX_HOSTS:
+        if sum(int(one.get("InitialInstanceCount", 0)) for one in wanted) > MAX_HOSTS:
             raise unsupported(f"more than {MAX_HOSTS} hosts of an endpoint")
         used: dict[str, int] = {}
         for _, state, deployment in self._endpoints.all():
-            for kind, count in _counts(deployment.variants if state.status != "Failed" else ()).items():
-                used[kind] = used.get(kind, 0) + count
+            for name, count in _counts(deployment.variants if state.status != "Failed" else ()).items():
+                used[name] = used.get(name, 0) + count
         freed = _counts(replaced)
-        for kind, count in _counts(wanted).items():
-            quota, current = self._account.read().quota_of(kind), used.get(kind, 0)
-            if current - freed.get(kind, 0) + count > quota:
-                requested = count - freed.get(kind, 0)
-                raise quotas.endpoint_refusal(kind, quota=quota, used=current, requested=requested)
+        for name, count in _counts(wanted).items():
+            quota, current = self._account.read().quota_of(name), used.get(name, 0)
+            requested = count - freed.get(name, 0)
+            if current + requested > quota:
+                unit = "Instances" if name != SERVERLESS else "None"
+                raise quotas.refusal(name, quota=quota, used=current, requested=requested, unit=unit)
 
 
 def _identity(folder: EndpointFolder) -> dict[str, str]:
@@ -153,11 +155,13 @@ def _identity(folder: EndpointFolder) -> dict[str, str]:
 
 
 def _counts(variants: Variants) -> dict[str, int]:
-    """Number of instances of each type."""
+    """What the variants need of each quota: instances of each type, and requests at a time of serverless variants."""
     found: dict[str, int] = {}
     for one in variants:
+        name, count = SERVERLESS, one.get("ServerlessConfig", {}).get("MaxConcurrency", 0)
         if "InstanceType" in one:
-            found[one["InstanceType"]] = found.get(one["InstanceType"], 0) + int(one["InitialInstanceCount"])
+            name, count = of_endpoints(one["InstanceType"]), one["InitialInstanceCount"]
+        found[name] = found.get(name, 0) + int(count)
     return found
 
 

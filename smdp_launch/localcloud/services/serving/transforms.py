@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from smdp_launch.catalog.hosting.quotas import of_transforms
 from smdp_launch.localcloud import endpoint_state
+from smdp_launch.localcloud.account import AccountFile
 from smdp_launch.localcloud.arns import transform_job_arn
 from smdp_launch.localcloud.endpoint_state import Deployment, TransformState
 from smdp_launch.localcloud.errors import ServiceError, validation
@@ -15,6 +18,7 @@ from smdp_launch.localcloud.layout import JOB_NAME, StateFolder, TransformFolder
 from smdp_launch.localcloud.processes import kill_processes_below
 from smdp_launch.localcloud.protocol import caller
 from smdp_launch.localcloud.protocol.requests import Action, Parameters, checked, split_uri
+from smdp_launch.localcloud.services import quotas
 from smdp_launch.localcloud.services.listing import Entry, listed
 from smdp_launch.localcloud.services.serving.configurations import MAX_HOSTS
 from smdp_launch.localcloud.services.serving.models import container, unsupported
@@ -32,10 +36,12 @@ class TransformService:
     def __init__(self, state: StateFolder) -> None:
         self._state = state
         self._models: Resources | None = None
+        self._account: AccountFile | None = None
+        self._admission = threading.Lock()  # held from the check of the quota until the job exists
         self._supervised = Supervised(state, state.transforms, TransformFolder, _SUPERVISOR)
 
-    def actions(self, models: Resources) -> dict[str, Action]:
-        self._models = models
+    def actions(self, models: Resources, account: AccountFile) -> dict[str, Action]:
+        self._models, self._account = models, account
         one = (self.CreateTransformJob, self.DescribeTransformJob, self.StopTransformJob, self.ListTransformJobs)
         return checked("sagemaker", *one)
 
@@ -61,7 +67,9 @@ class TransformService:
             endpoint_state.write_deployment(draft.deployment, deployment)
             endpoint_state.write(draft.state, TransformState(now, now))
 
-        self._supervised.start(name, write, _taken)
+        with self._admission:
+            self._admit(request["TransformResources"])
+            self._supervised.start(name, write, _taken)
         return {"TransformJobArn": transform_job_arn(name, caller.region())}
 
     def DescribeTransformJob(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
@@ -111,6 +119,20 @@ class TransformService:
 
     def change_tags(self, name: str, added: Mapping[str, str], removed: Iterable[str]) -> None:
         self._supervised.change_tags(self._find(name), added, removed)
+
+    def _admit(self, wanted: Mapping[str, Any]) -> None:
+        """Raises ServiceError where the job exceeds the account's quota."""
+        kind, count = wanted["InstanceType"], int(wanted["InstanceCount"])
+        used = 0
+        for folder in self._state.transform_folders():
+            state = endpoint_state.read_transform(folder.state)
+            if folder.region == caller.region() and state is not None and not state.has_ended:
+                resources = (read_json(folder.request) or {}).get("TransformResources", {})
+                used += int(resources.get("InstanceCount", 0)) if resources.get("InstanceType") == kind else 0
+        name = of_transforms(kind)
+        quota = self._account.read().quota_of(name) if self._account is not None else used + count
+        if used + count > quota:
+            raise quotas.refusal(name, quota=quota, used=used, requested=count)
 
     def _find(self, name: str) -> TransformFolder:
         folder = TransformFolder(self._state.transforms / name) if JOB_NAME.fullmatch(name) else None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from smdp_launch.catalog.hosting.quotas import of_training
 from smdp_launch.localcloud.account import AccountFile
 from smdp_launch.localcloud.arns import training_job_arn
 from smdp_launch.localcloud.capacity import candidates
@@ -142,9 +143,10 @@ class TrainingService:
             raise taken(existing.region)
         resources, spot = request["ResourceConfig"], bool(request.get("EnableManagedSpotTraining"))
         kind, count = resources["InstanceType"], resources["InstanceCount"]
-        quota, used = self._account.read().quota_of(kind), self._used(kind, spot)
+        name = of_training(kind, spot=spot)
+        quota, used = self._account.read().quota_of(name), self._used(kind, spot)
         if used + count > quota:
-            raise quotas.refusal(kind, quota=quota, used=used, requested=count, spot=spot)
+            raise quotas.refusal(name, quota=quota, used=used, requested=count)
 
     def _used(self, kind: str, spot: bool) -> int:
         """Number of instances of the type that jobs of the region have now."""
