@@ -13,6 +13,7 @@ from smdp_launch.cli.render.next_step import print_next
 from smdp_launch.cli.render.terminal.console import Console
 from smdp_launch.cli.render.terminal.rows import print_rows
 from smdp_launch.cli.render.terminal.table import Column, print_table
+from smdp_launch.jobs.preflight.check import Result
 from smdp_launch.jobs.records.history import LOCAL
 from smdp_launch.serving.listing import ListedEndpoint
 from smdp_launch.serving.plan import ServingPlan
@@ -24,11 +25,19 @@ _UNDEPLOY_VERSION = 1
 _STYLES = {"InService": "green", "Completed": "green", "Failed": "red", "Deleted": "dim"}
 
 
-def print_serving_plan(plan: ServingPlan) -> None:
-    """The plan in rows."""
+def print_serving_plan(plan: ServingPlan, quota: Result | None = None) -> None:
+    """The plan in rows.
+
+    Args:
+        quota: the check of the account's quota; None if there was none.
+    """
     console = Console(highlight=False)
     console.print(Text(plan.name, "bold"), Text(f"from {plan.job_file}"), sep="  ")
-    print_rows(console, plan_rows(plan))
+    rows = plan_rows(plan)
+    if quota is not None:
+        text = quota.note if quota.checked else f"not checked: {quota.note}"
+        rows.append(("quota", "; ".join(one.message for one in quota.problems) or text))
+    print_rows(console, rows)
 
 
 def plan_rows(plan: ServingPlan) -> list[tuple[str, str]]:

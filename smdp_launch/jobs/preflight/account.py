@@ -1,18 +1,15 @@
-"""Checks of identity, role, buckets, image and quota."""
+"""Checks of identity, role, buckets and image."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
 from smdp_launch.catalog.images import parse_image
 from smdp_launch.catalog.placeholders import ACCOUNT
-from smdp_launch.jobfile.yaml.document import Location
 from smdp_launch.jobs.preflight.check import Account, NotChecked, code_of, s3_channels
-from smdp_launch.planning.plan import Plan
 from smdp_launch.request.names import S3Location
 from smdp_launch.rules.base.facts import Problem
 
@@ -27,7 +24,6 @@ _REFUSED = frozenset(
         "UnrecognizedClientException",
     }
 )
-_MOST_JOBS = 50  # running jobs whose instances are counted
 
 
 def identity(account: Account) -> Iterator[Problem | str]:
@@ -180,62 +176,3 @@ def image(account: Account) -> Iterator[Problem | str]:
         yield Problem(("image",), f"there is no {missing} {uri}", help_)
     else:
         yield uri
-
-
-def quota(account: Account) -> Iterator[Problem | str]:
-    """The quota of the instance type, or of each of several: SageMaker passes over a type that has none left."""
-    resources, spot = account.plan.request["ResourceConfig"], account.plan.spec.spot is not None
-    preferences = resources.get("InstancePreferences") or [resources]
-    at_a_time = _at_a_time(account.plan)
-    wanted = [(str(one["InstanceType"]), int(one["InstanceCount"]) * at_a_time) for one in preferences]
-    limits = [_limit(account, _quota_name(kind, spot)) for kind, _ in wanted]
-    hosts = _used(account, spot)
-    numbers = "; ".join(
-        f"{f'{kind}: ' if len(wanted) > 1 else ''}limit {limit}, in use {hosts[kind]}, needed {needed}"
-        for (kind, needed), limit in zip(wanted, limits, strict=True)
-    )
-    if any(hosts[kind] + needed <= limit for (kind, needed), limit in zip(wanted, limits, strict=True)):
-        yield numbers
-        return
-    names = " or ".join(f"'{_quota_name(kind, spot)}'" for kind, _ in wanted)
-    types = " or ".join(f"{needed} x {kind}" for kind, needed in wanted)
-    help_ = f"request an increase of {names} in Service Quotas (takes days), or wait until other jobs have ended"
-    at: Location = ("compute", "instance_count")
-    if at_a_time > 1:
-        at, types = ("sweep", "parallel"), f"{types}, {at_a_time} trials at a time"
-        help_ = f"lower `parallel`, or {help_}"
-    yield Problem(at, f"the quota is too small for {types}: {numbers}", help_)
-
-
-def _at_a_time(plan: Plan) -> int:
-    """The number of jobs that the plan runs at a time."""
-    if plan.tuning is None:
-        return 1
-    return int(plan.tuning["HyperParameterTuningJobConfig"]["ResourceLimits"]["MaxParallelTrainingJobs"])
-
-
-def _quota_name(kind: str, spot: bool) -> str:
-    return f"{kind} for {'spot ' if spot else ''}training job usage"
-
-
-def _limit(account: Account, name: str) -> int:
-    pages = account.service("service-quotas").get_paginator("list_service_quotas").paginate(ServiceCode="sagemaker")
-    for page in pages:
-        for one in page["Quotas"]:
-            if one["QuotaName"] == name:
-                return int(one["Value"])
-    raise NotChecked(f"Service Quotas does not list {name!r}")
-
-
-def _used(account: Account, spot: bool) -> Counter[str]:
-    """The hosts of the jobs that run, by instance type."""
-    sagemaker = account.service("sagemaker")  # this client retries by itself, unlike `clients.sagemaker`
-    listed = sagemaker.list_training_jobs(StatusEquals="InProgress", MaxResults=_MOST_JOBS)
-    names = [one["TrainingJobName"] for one in listed["TrainingJobSummaries"]]
-    jobs = [sagemaker.describe_training_job(TrainingJobName=name) for name in names]
-    used = Counter[str]()
-    for one in (job["ResourceConfig"] for job in jobs if bool(job.get("EnableManagedSpotTraining")) == spot):
-        for kind, count in (("InstanceType", "InstanceCount"), ("SelectedInstanceType", "SelectedInstanceCount")):
-            if kind in one:
-                used[one[kind]] += int(one.get(count, 0))
-    return used

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from smdp_launch.diagnostics import Diagnostic
@@ -82,25 +82,28 @@ def run(checks: Sequence[Check], account: Account, ignored: Collection[str] = ()
         elif results and not results[-1].answered:
             results.append(Result(one.code, one.subject, False, note=results[-1].note, answered=False))
         else:
-            results.append(_result(one, account))
+            document: Document | None = account.plan.spec.document
+            results.append(result_of(one.code, one.subject, partial(one.inspect, account), document))
     return results
 
 
-def _result(check: Check, account: Account) -> Result:
+def result_of(
+    code: str, subject: str, inspect: Callable[[], Iterator[Problem | str]], document: Document | None
+) -> Result:
+    """The result of one check, whose ``inspect`` is as in `Check`."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
-        items = list(check.inspect(account))
+        items = list(inspect())
     except NotChecked as reason:
-        return Result(check.code, check.subject, False, note=str(reason))
+        return Result(code, subject, False, note=str(reason))
     except ClientError as error:
-        return Result(check.code, check.subject, False, note=_refusal(error))
+        return Result(code, subject, False, note=_refusal(error))
     except BotoCoreError as error:
-        return Result(check.code, check.subject, False, note=str(error), answered=False)
-    document: Document | None = account.plan.spec.document
-    problems = [diagnostic_of(document, check.code, one) for one in items if isinstance(one, Problem)]
+        return Result(code, subject, False, note=str(error), answered=False)
+    problems = [diagnostic_of(document, code, one) for one in items if isinstance(one, Problem)]
     note = "; ".join(one for one in items if isinstance(one, str))
-    return Result(check.code, check.subject, True, tuple(problems), note)
+    return Result(code, subject, True, tuple(problems), note)
 
 
 def _refusal(error: Any) -> str:

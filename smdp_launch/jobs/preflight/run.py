@@ -5,13 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 
 from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.errors import Refused, ServiceProblem
-from smdp_launch.jobs.preflight import account, network, permissions, training_plan
-from smdp_launch.jobs.preflight.check import Account, Check, Result, run
+from smdp_launch.jobfile.model.spec import JobSpec
+from smdp_launch.jobs.preflight import account, network, permissions, quotas, training_plan
+from smdp_launch.jobs.preflight.check import Account, Check, Result, result_of, run
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.planning.plan import Plan
+
+#: The code of the check that `deploy` runs too.
+HOSTING = "SMDP824"
 
 CHECKS = (
     Check("SMDP811", "identity", True, account.identity),
@@ -19,7 +24,7 @@ CHECKS = (
     Check("SMDP813", "buckets", True, account.buckets),
     Check("SMDP814", "image", True, account.image),
     Check("SMDP815", "data", False, account.data),
-    Check("SMDP816", "quota", False, account.quota),
+    Check("SMDP816", "quota", False, quotas.training_quota),
     Check("SMDP817", "network", False, network.network),
     Check("SMDP818", "hosts together", False, network.hosts_together),
     Check("SMDP819", "FSx", False, network.lustre),
@@ -27,6 +32,7 @@ CHECKS = (
     Check("SMDP821", "route to S3", False, network.s3_route),
     Check("SMDP822", "permissions", False, permissions.role_permissions),
     Check("SMDP823", "training plan", False, training_plan.training_plan),
+    Check(HOSTING, "hosting quota", False, lambda one: quotas.hosting_quota(one.plan.spec, one.service)),
 )
 
 
@@ -55,6 +61,12 @@ def preflight(clients: Clients, plan: Plan, ignored: Collection[str] = ()) -> Pr
     if unanswered is not None:
         raise ServiceProblem(f"the account cannot be checked: {unanswered.note}")
     return Preflight(tuple(results))
+
+
+def check_hosting(clients: Clients, spec: JobSpec, own: str) -> Result:
+    """The check of the quota for a deployment whose endpoint is called ``own``."""
+    inspect = partial(quotas.hosting_quota, spec, clients.service, own)
+    return result_of(HOSTING, "hosting quota", inspect, spec.document)
 
 
 def require_account(clients: Clients, plan: Plan, ignored: Collection[str] = ()) -> None:

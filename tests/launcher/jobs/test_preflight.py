@@ -124,7 +124,9 @@ def test_denied_call_is_a_note_and_no_error(run: Callable[..., Ran]) -> None:
     ran = run("preflight", "--json", account=denied, job=JOB + NET)
     document = the_document(ran, "preflight")
     assert ran.returncode == ExitCode.OK
-    assert {one for one, state in states(document).items() if state == "ok"} == {"buckets", "data", "training plan"}
+    assert {one for one, state in states(document).items() if state == "ok"} == {
+        *("buckets", "data", "training plan", "hosting quota")
+    }
     assert notes(document)["network"] == "no permission for DescribeSubnets"
     assert notes(document)["role"] == "the account of your credentials is not known"
     assert run("launch", "--yes", account=denied).returncode == ExitCode.OK
@@ -189,6 +191,38 @@ def test_unreachable_account_is_a_service_problem(run: Callable[..., Ran], monke
     ran = run("preflight", "--json")
     assert ran.returncode == ExitCode.SERVICE
     assert "the account cannot be checked: Could not connect" in the_document(ran, "error")["message"]
+
+
+@pytest.mark.parametrize(
+    ("serve", "quota", "note"),
+    [
+        (
+            "instance_type: ml.m5.large, instance_count: 2",
+            "ml.m5.large for endpoint usage",
+            "the quota is too small for 2 x ml.m5.large: limit 1, in use 0, needed 2",
+        ),
+        (
+            "kind: serverless, concurrency: 3",
+            "Maximum total concurrency that can be allocated across all serverless endpoints",
+            "the quota is too small for 3 requests at a time: limit 1, in use 0, needed 3",
+        ),
+        (
+            "kind: batch, instance_type: ml.m5.large, instance_count: 3, input: 's3://bucket/in'",
+            "ml.m5.large for transform job usage",
+            "the quota is too small for 3 x ml.m5.large: limit 1, in use 0, needed 3",
+        ),
+    ],
+    ids=["endpoint", "serverless", "batch"],
+)
+def test_quota_of_the_hosting_is_checked(run: Callable[..., Ran], serve: str, quota: str, note: str) -> None:
+    job = JOB + f"serve: {{image: mine/serving:1, {serve}}}\nsilence: [SMDP463, SMDP805]\n"
+    ran = run("preflight", "--json", account=f"quotas: {{{quota}: 1}}\n", job=job)
+    document = the_document(ran, "preflight")
+    assert ran.returncode == ExitCode.REFUSED, ran.stderr
+    assert states(document)["hosting quota"] == "problem"
+    (problem,) = document["diagnostics"]
+    assert (problem["code"], problem["message"]) == ("SMDP824", note)
+    assert problem["help"].startswith(f"request an increase of '{quota}' in Service Quotas")
 
 
 @pytest.mark.runs

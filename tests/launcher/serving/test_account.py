@@ -14,7 +14,8 @@ from click.testing import CliRunner, Result
 
 from smdp_launch.checking.job import check_job
 from smdp_launch.cli.main import smdp_launch
-from smdp_launch.errors import ExitCode
+from smdp_launch.errors import ExitCode, Refused
+from smdp_launch.jobs.preflight.run import check_hosting
 from smdp_launch.jobs.records.endpoints import record_deleted, served
 from smdp_launch.jobs.records.history import record_launch
 from smdp_launch.serving.deploy import create_all, record
@@ -72,6 +73,47 @@ def test_plan_has_the_cost_and_the_confirmation_too(cloud: Cloud, tmp_path: Path
     assert "0.50 USD an hour, 12.00 USD a day" in str(refused.exception)
     assert "add --yes" in str(refused.exception)
     assert cloud.sagemaker.list_endpoints()["Endpoints"] == []
+
+
+def test_quota_of_the_account_is_checked_before_a_deployment(cloud: Cloud, tmp_path: Path) -> None:
+    trained(cloud, tmp_path)
+    assert "quota     limit 1000, in use 0, needed 1\n" in run("deploy", "--dry-run").stdout
+    account = cloud.state_dir / "account.yaml"
+    account.write_text("quotas: {ml.m5.large for endpoint usage: 0}\n")
+    try:
+        shown = run("deploy", "--dry-run")
+        assert "the quota is too small for 1 x ml.m5.large: limit 0, in use 0, needed 1" in shown.stdout
+        assert "error[SMDP824]" in shown.stderr
+        refused = run("deploy", "--yes")
+        assert isinstance(refused.exception, Refused)
+        assert "add --ignore SMDP824" in str(refused.exception)
+        assert cloud.sagemaker.list_models()["Models"] == []
+        ignored = run("deploy", "--yes", "--ignore", "SMDP824")
+        assert "service limit 'ml.m5.large for endpoint usage' is 0 Instances" in str(ignored.exception)
+        assert "nothing of the deployment is left" in str(ignored.exception)
+    finally:
+        account.unlink()
+
+
+@pytest.mark.runs
+def test_endpoints_count_towards_the_quota(cloud: Cloud, tmp_path: Path) -> None:
+    """A second deployment of the same job changes nothing, so its own endpoint is not counted."""
+    deployed(cloud, plan_for(cloud, tmp_path))
+    account = cloud.state_dir / "account.yaml"
+    account.write_text("quotas: {ml.m5.large for endpoint usage: 1}\n")
+    try:
+        spec = plan_for(cloud, tmp_path).spec
+        with Proxy(lambda *_: None).running() as proxy:
+            clients = clients_through(proxy, cloud)
+            assert [one.message for one in check_hosting(clients, spec, "other").problems] == [
+                "the quota is too small for 1 x ml.m5.large: limit 1, in use 1, needed 1"
+            ]
+            assert check_hosting(clients, spec, NAME).note == "limit 1, in use 0, needed 1"
+    finally:
+        account.unlink()
+        wait_for(lambda: _status(cloud) == "InService", "the endpoint")
+        run("undeploy", NAME, "--region", "us-east-1", "--yes")
+        cloud.s3.delete_object(Bucket="bucket", Key=PACKED_KEY)
 
 
 def test_missing_price_is_said(cloud: Cloud, tmp_path: Path) -> None:

@@ -33,6 +33,12 @@ if TYPE_CHECKING:
 @click.option("--dry-run", "--plan", is_flag=True, help="Show the requests and the cost, and exit.")
 @click.option("--yes", "-y", is_flag=True, help="Deploy without confirmation.")
 @click.option("--wait/--no-wait", default=True, help="Wait until the endpoint answers requests (the default).")
+@click.option(
+    "--ignore",
+    metavar="CODE",
+    type=click.Choice(["SMDP824"], case_sensitive=False),
+    help="Skip the check of the account's quota with this code.",
+)
 @options.region
 @options.json_document
 def command(
@@ -45,6 +51,7 @@ def command(
     dry_run: bool,
     yes: bool,
     wait: bool,
+    ignore: str | None,
     region: str | None,
     as_json: bool,
 ) -> ExitCode:
@@ -62,7 +69,7 @@ def command(
 
     if input_ is not None and not local:
         raise click.UsageError("--input requires --local: on AWS, a transform reads serve.input")
-    chosen = DeployOptions(local, dry_run, yes, wait, as_json, input_)
+    chosen = DeployOptions(local, dry_run, yes, wait, as_json, input_, ignore is not None)
     try:
         return deploy(name, job_file, (*settings, *more), region, chosen)
     except (KeyboardInterrupt, click.Abort):  # before the first request: later ones defer it

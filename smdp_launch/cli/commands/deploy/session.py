@@ -31,6 +31,8 @@ from smdp_launch.errors import (
     ServiceProblem,
     WaitTimedOut,
 )
+from smdp_launch.jobs.preflight.check import Result
+from smdp_launch.jobs.preflight.run import HOSTING, check_hosting
 from smdp_launch.jobs.records.history import LOCAL
 from smdp_launch.jobs.service.clients import Clients, connection
 from smdp_launch.localcloud.client.connect import object_path
@@ -51,6 +53,7 @@ class DeployOptions:
 
     Args:
         input: local data for a batch transform in the local cloud.
+        ignores_quota: do not check the account's quota.
     """
 
     is_local: bool
@@ -59,6 +62,7 @@ class DeployOptions:
     wait: bool
     as_json: bool
     input: Path | None = None
+    ignores_quota: bool = False
 
 
 def deploy(
@@ -75,12 +79,17 @@ def deploy(
         clients.on_waiting = print_retry
         plan = serving_plan(checked, job.name, job.where, model_of(clients, job.name))
         _require_region(plan, job)
+        quota = (
+            check_hosting(clients, plan.spec, plan.name) if not options.is_local and not options.ignores_quota else None
+        )
         if options.dry_run:
-            return _show(plan, options)
+            return _show(plan, options, quota)
         if not options.as_json:
-            print_serving_plan(plan)
+            print_serving_plan(plan, quota)
         if not options.is_local:
             checked.require_launchable()
+            if quota is not None and quota.problems:
+                raise Refused(f"AWS would refuse this deployment; fix it, or add --ignore {HOSTING}", quota.problems)
             _confirm(plan, options)
         if options.input is not None:
             upload_input(clients, plan, options.input)
@@ -99,11 +108,13 @@ def _require_region(plan: ServingPlan, job: TrainedJob) -> None:
         raise Refused(f"{job.name} ran in {job.where}, and the job file has the region {plan.spec.region}")
 
 
-def _show(plan: ServingPlan, options: DeployOptions) -> ExitCode:
+def _show(plan: ServingPlan, options: DeployOptions, quota: Result | None) -> ExitCode:
+    if quota is not None:
+        print_diagnostics(quota.problems)
     if options.as_json:
         print_document(deployed_json(plan, None))
         return ExitCode.OK
-    print_serving_plan(plan)
+    print_serving_plan(plan, quota)
     print_requests(plan.requests)
     print_next(command_line(["smdp-launch", *(one for one in sys.argv[1:] if one not in ("--dry-run", "--plan"))]))
     return ExitCode.OK

@@ -1,0 +1,141 @@
+"""Quotas of the account, and what runs already of what they limit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from smdp_launch.catalog.hosting.quotas import SERVERLESS, of_endpoints, of_training, of_transforms
+from smdp_launch.jobfile.model.serve import Serve
+from smdp_launch.jobfile.model.spec import JobSpec
+from smdp_launch.jobfile.yaml.document import Location
+from smdp_launch.jobs.preflight.check import Account, NotChecked
+from smdp_launch.planning.plan import Plan
+from smdp_launch.rules.base.facts import Problem
+
+#: Makes a client that retries by itself, unlike `Clients.sagemaker`.
+Service = Callable[[str], Any]
+
+_MOST = 50  # running jobs, or endpoints, whose instances are counted
+_DEFAULT_CONCURRENCY = 5  # as in the request
+
+
+def training_quota(account: Account) -> Iterator[Problem | str]:
+    """The quota of the instance type, or of each of several: SageMaker passes over a type that has none left."""
+    resources, spot = account.plan.request["ResourceConfig"], account.plan.spec.spot is not None
+    preferences = resources.get("InstancePreferences") or [resources]
+    at_a_time = _at_a_time(account.plan)
+    wanted = [(str(one["InstanceType"]), int(one["InstanceCount"]) * at_a_time) for one in preferences]
+    limits = [_limit(account.service, of_training(kind, spot=spot)) for kind, _ in wanted]
+    hosts = _training_hosts(account.service, spot)
+    numbers = "; ".join(
+        f"{f'{kind}: ' if len(wanted) > 1 else ''}limit {limit}, in use {hosts[kind]}, needed {needed}"
+        for (kind, needed), limit in zip(wanted, limits, strict=True)
+    )
+    if any(hosts[kind] + needed <= limit for (kind, needed), limit in zip(wanted, limits, strict=True)):
+        yield numbers
+        return
+    names = " or ".join(f"'{of_training(kind, spot=spot)}'" for kind, _ in wanted)
+    types = " or ".join(f"{needed} x {kind}" for kind, needed in wanted)
+    help_ = f"request an increase of {names} in Service Quotas (takes days), or wait until other jobs have ended"
+    at: Location = ("compute", "instance_count")
+    if at_a_time > 1:
+        at, types = ("sweep", "parallel"), f"{types}, {at_a_time} trials at a time"
+        help_ = f"lower `parallel`, or {help_}"
+    yield Problem(at, f"the quota is too small for {types}: {numbers}", help_)
+
+
+def _at_a_time(plan: Plan) -> int:
+    """The number of jobs that the plan runs at a time."""
+    if plan.tuning is None:
+        return 1
+    return int(plan.tuning["HyperParameterTuningJobConfig"]["ResourceLimits"]["MaxParallelTrainingJobs"])
+
+
+def hosting_quota(spec: JobSpec, service: Service, own: str = "") -> Iterator[Problem | str]:
+    """The quota of what `deploy` creates.
+
+    Args:
+        own: the name of an endpoint that is not counted: a deployment that exists already needs nothing more.
+
+    Raises:
+        NotChecked, ClientError, BotoCoreError: it cannot be read.
+    """
+    serve = spec.serve
+    if serve is None:
+        yield "no section `serve`"
+        return
+    name, needed = _hosting_need(serve)
+    limit = _limit(service, name)
+    sagemaker = service("sagemaker")
+    used = _transform_hosts(sagemaker) if serve.kind == "batch" else _endpoint_use(sagemaker, own)
+    numbers = f"limit {limit}, in use {used[name]}, needed {needed}"
+    if used[name] + needed <= limit:
+        yield numbers
+        return
+    at, what = ("serve", "instance_type"), f"{needed} x {serve.instance_type}"
+    if serve.kind == "serverless":
+        at, what = ("serve", "concurrency"), f"{needed} requests at a time"
+    help_ = f"request an increase of '{name}' in Service Quotas (takes days), or delete what is not needed"
+    if serve.kind != "serverless":
+        help_ += ", or choose another type"
+    yield Problem(at, f"the quota is too small for {what}: {numbers}", help_)
+
+
+def _hosting_need(serve: Serve) -> tuple[str, int]:
+    if serve.kind == "serverless":
+        return SERVERLESS, serve.concurrency or _DEFAULT_CONCURRENCY
+    kind = str(serve.instance_type)
+    return (of_transforms(kind) if serve.kind == "batch" else of_endpoints(kind)), serve.instance_count
+
+
+def _limit(service: Service, name: str) -> int:
+    pages = service("service-quotas").get_paginator("list_service_quotas").paginate(ServiceCode="sagemaker")
+    for page in pages:
+        for one in page["Quotas"]:
+            if one["QuotaName"] == name:
+                return int(one["Value"])
+    raise NotChecked(f"Service Quotas does not list {name!r}")
+
+
+def _training_hosts(service: Service, spot: bool) -> Counter[str]:
+    """The hosts of the jobs that run, by instance type."""
+    sagemaker = service("sagemaker")
+    listed = sagemaker.list_training_jobs(StatusEquals="InProgress", MaxResults=_MOST)
+    names = [one["TrainingJobName"] for one in listed["TrainingJobSummaries"]]
+    jobs = [sagemaker.describe_training_job(TrainingJobName=name) for name in names]
+    used = Counter[str]()
+    for one in (job["ResourceConfig"] for job in jobs if bool(job.get("EnableManagedSpotTraining")) == spot):
+        for kind, count in (("InstanceType", "InstanceCount"), ("SelectedInstanceType", "SelectedInstanceCount")):
+            if kind in one:
+                used[one[kind]] += int(one.get(count, 0))
+    return used
+
+
+def _endpoint_use(sagemaker: Any, own: str) -> Counter[str]:
+    """What the endpoints have, by the names of the quotas. A variant whose hosts are added or removed has as many as
+    wanted."""
+    used = Counter[str]()
+    for summary in sagemaker.list_endpoints(MaxResults=_MOST)["Endpoints"]:
+        if summary["EndpointStatus"] == "Failed" or summary["EndpointName"] == own:
+            continue
+        endpoint = sagemaker.describe_endpoint(EndpointName=summary["EndpointName"])
+        wanted = {one["VariantName"]: one.get("DesiredInstanceCount") for one in endpoint.get("ProductionVariants", ())}
+        config = sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
+        for one in config["ProductionVariants"]:
+            used[SERVERLESS] += int(one.get("ServerlessConfig", {}).get("MaxConcurrency", 0))
+            if "InstanceType" in one:
+                count = wanted.get(one["VariantName"]) or one.get("InitialInstanceCount", 0)
+                used[of_endpoints(one["InstanceType"])] += int(count)
+    return used
+
+
+def _transform_hosts(sagemaker: Any) -> Counter[str]:
+    used = Counter[str]()
+    listed = sagemaker.list_transform_jobs(StatusEquals="InProgress", MaxResults=_MOST)
+    for summary in listed["TransformJobSummaries"]:
+        job = sagemaker.describe_transform_job(TransformJobName=summary["TransformJobName"])
+        resources = job["TransformResources"]
+        used[of_transforms(resources["InstanceType"])] += int(resources["InstanceCount"])
+    return used
