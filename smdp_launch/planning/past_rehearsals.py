@@ -24,6 +24,7 @@ class PastRehearsal:
 
     Args:
         made: the time of its plan, ISO 8601 with the time zone.
+        workers_per_host: None for an endpoint.
         same_source: whether the source folder has not changed since.
     """
 
@@ -33,7 +34,7 @@ class PastRehearsal:
     made: str
     job: str
     hosts: int
-    workers_per_host: int
+    workers_per_host: int | None
     same_source: bool
 
     def to_json(self) -> dict[str, Any]:
@@ -51,7 +52,7 @@ class PastRehearsal:
         result = PastRehearsal(**{one.name: data[one.name] for one in fields(PastRehearsal) if one.name in data})
         texts = all(isinstance(one, str) for one in (result.kind, result.reason, result.made, result.job))
         flags = all(isinstance(one, bool) for one in (result.passed, result.same_source))
-        if not (texts and flags and isinstance(result.hosts, int) and isinstance(result.workers_per_host, int)):
+        if not (texts and flags and isinstance(result.hosts, int) and isinstance(result.workers_per_host, int | None)):
             raise TypeError(f"{data!r} is not a rehearsal")
         try:
             datetime.fromisoformat(result.made).astimezone(timezone.utc)
@@ -64,7 +65,9 @@ class PastRehearsal:
         """One line: kind, result, time, size and reason."""
         made = datetime.fromisoformat(self.made).astimezone(timezone.utc)
         head = f"{self.kind} {'PASS' if self.passed else 'FAIL'} {made:%Y-%m-%d %H:%M} UTC"
-        size = f"{count(self.hosts, 'host')} x {count(self.workers_per_host, 'worker')}"
+        size = count(self.hosts, "host")
+        if self.workers_per_host is not None:
+            size += f" x {count(self.workers_per_host, 'worker')}"
         earlier = "" if self.same_source else ", of an earlier source"
         return f"{head}, {size}{earlier}: {self.reason}"
 

@@ -6,19 +6,19 @@ Each figure was measured in the local run or is in the plan; nothing is estimate
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from smdp_launch.catalog.faults import Fault
 from smdp_launch.catalog.instances import instance
 from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel, S3Channel
+from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.jobs.follow import StatusChanged
 from smdp_launch.jobs.logs.messages import JobEvent
 from smdp_launch.jobs.too_few_workers import needs_more_workers
 from smdp_launch.planning.consequences import side_effects
-from smdp_launch.planning.past_rehearsals import PastRehearsal, spec_digest
+from smdp_launch.planning.past_rehearsals import REHEARSAL_VERSION, spec_digest
 from smdp_launch.planning.plan import LocalRun, Plan
 from smdp_launch.planning.summary import cost
 from smdp_launch.rehearsals.rehearsal import Rehearsal, Result, Row
@@ -26,6 +26,7 @@ from smdp_launch.rehearsals.texts import describe_fault, describe_planned_fault,
 from smdp_launch.request.build import training_request
 from smdp_launch.rules.request.placeholders import to_fill_in
 from smdp_launch.secret_forms import named_secrets, starred
+from smdp_launch.source.scan import SourceTree
 from smdp_launch.units import count, duration, size, titled
 
 #: Limit for the steps in a report: enough for a line across a page.
@@ -85,8 +86,32 @@ class Timeline:
 
 
 @dataclass(frozen=True)
+class Rehearsed:
+    """A job or an endpoint that was rehearsed.
+
+    Args:
+        spec: as in the job file.
+        workers_per_host: None for an endpoint.
+        hash: of the job's plan, or of the deployment.
+        fault: its fields.
+    """
+
+    name: str
+    job_file: str
+    made: datetime
+    spec: JobSpec
+    source: SourceTree
+    hosts: int
+    workers_per_host: int | None
+    hash: str
+    fault: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Report:
     """Args:
+    run: what was rehearsed.
+    kind: of the fault.
     version: of smdp-launch.
     rehearsed: what was run, where and when.
     evidence: what was reported and measured.
@@ -95,9 +120,8 @@ class Report:
     adds: what the run on AWS adds, from the plan.
     """
 
-    plan: Plan
-    rehearsal: Rehearsal
-    local: LocalRun
+    run: Rehearsed
+    kind: str
     version: str
     verdict: Result
     reason: str
@@ -113,30 +137,26 @@ class Report:
     def passed(self) -> bool:
         return self.verdict == "PASS"
 
-    @property
-    def fault(self) -> Fault:
-        return self.rehearsal.fault
-
-    def summary(self) -> PastRehearsal:
-        plan, hosts, workers = self.plan, self.local.hosts, self.local.workers_per_host
-        made = plan.made.isoformat(timespec="seconds")
-        return PastRehearsal(self.fault.kind, self.passed, self.reason, made, plan.job, hosts, workers, True)
-
     def to_json(self) -> dict[str, Any]:
         """The JSON output that docs/reference/json.md describes."""
-        plan = self.plan
+        run = self.run
         document = {
-            **self.rehearsal.to_json(),
-            "job": plan.job,
-            "job_file": plan.job_file,
-            "made": plan.made.isoformat(timespec="seconds"),
+            "rehearsal": REHEARSAL_VERSION,
+            "kind": self.kind,
+            "verdict": self.verdict,
+            "passed": self.passed,
+            "reason": self.reason,
+            "evidence": _named(self.evidence),
+            "job": run.name,
+            "job_file": run.job_file,
+            "made": run.made.isoformat(timespec="seconds"),
             "version": self.version,
-            "hosts": self.local.hosts,
-            "workers_per_host": self.local.workers_per_host,
-            "plan_hash": plan.hash,
-            "spec_sha256": spec_digest(plan.spec),
-            "source_sha256": plan.source.sha256,
-            "fault": asdict(self.fault),
+            "hosts": run.hosts,
+            "workers_per_host": run.workers_per_host,
+            "plan_hash": run.hash,
+            "spec_sha256": spec_digest(run.spec),
+            "source_sha256": run.source.sha256,
+            "fault": dict(run.fault),
             "rehearsed": _named(self.rehearsed),
             "platform": self.platform,
             "honoured": _named(self.applied),
@@ -144,7 +164,7 @@ class Report:
             "real_run_adds": _named(self.adds),
             "timeline": self.timeline.to_json(),
         }
-        shown: dict[str, Any] = starred(document, named_secrets(plan.spec.model_dump(mode="json")))
+        shown: dict[str, Any] = starred(document, named_secrets(run.spec.model_dump(mode="json")))
         return shown
 
 
@@ -165,10 +185,20 @@ def report(plan: Plan, rehearsal: Rehearsal, version: str) -> Report:
     def shown(rows: Iterable[Row]) -> tuple[Row, ...]:
         return tuple((name, str(starred(value, secrets))) for name, value in rows)
 
+    local = plan.local
     return Report(
-        plan=plan,
-        rehearsal=rehearsal,
-        local=plan.local,
+        run=Rehearsed(
+            plan.job,
+            plan.job_file,
+            plan.made,
+            plan.spec,
+            plan.source,
+            local.hosts,
+            local.workers_per_host,
+            plan.hash,
+            asdict(rehearsal.fault),
+        ),
+        kind=rehearsal.fault.kind,
         version=version,
         verdict=verdict.result,
         reason=str(starred(verdict.reason, secrets)),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from smdp_launch.catalog.hosting.faults import VARIABLE, EndpointFault
 from smdp_launch.catalog.prices import PriceTable
 from smdp_launch.checking.job import CheckedJob
 from smdp_launch.errors import Refused
@@ -119,6 +120,7 @@ def serving_plan(
     model: str,
     now: Callable[[], datetime] | None = None,
     suffix: int | None = None,
+    fault: EndpointFault | None = None,
 ) -> ServingPlan:
     """The plan for the model at ``model``, an S3 URI, that the training job ``name`` has written.
 
@@ -126,29 +128,35 @@ def serving_plan(
         where: the AWS region, or ``local``.
         now: for the end of the lifetime; the current time by default.
         suffix: of the name of a batch transform; a random number by default.
+        fault: for the local cloud, which injects it.
 
     Raises:
         JobFileRefused: the job file has errors.
         Refused: it has no section ``serve``.
     """
     spec, source = job.require()
-    if spec.serve is None:
+    serve = spec.serve
+    if serve is None:
         raise Refused(f"{job.path}: {NO_SECTION}")
+    sent = spec
+    if fault is not None:
+        variables = {**serve.environment, VARIABLE: fault.to_text()}
+        sent = spec.model_copy(update={"serve": serve.model_copy(update={"environment": variables})})
     made = now() if now is not None else datetime.now(timezone.utc)
-    if spec.serve.kind == "batch":
+    if serve.kind == "batch":
         # The service never accepts the name of a transform job again: each transform has a name of its own.
         name = job_name(spec.name, made, suffix if suffix is not None else secrets.randbelow(1 << 16))
-    packed = packed_model(spec, name) if spec.serve.entry is not None else None
+    packed = packed_model(spec, name) if serve.entry is not None else None
     return ServingPlan(
         name=name,
         where=where,
         job_file=str(job.path),
         made=made,
         spec=spec,
-        serve=spec.serve,
+        serve=serve,
         trained=S3Location.parse(model),
         packed=packed,
         source=source,
-        deployment=deployment(spec, source, name, str(packed or model), made),
+        deployment=deployment(sent, source, name, str(packed or model), made),
         prices=job.facts.prices if job.facts is not None else None,
     )

@@ -10,14 +10,17 @@ import click
 from rich.text import Text
 
 from smdp_launch.catalog.faults import Fault
+from smdp_launch.catalog.hosting.faults import EndpointFault
 from smdp_launch.cli.render.plots.timeline import drawn, legend
 from smdp_launch.cli.render.terminal.console import Console
 from smdp_launch.cli.render.terminal.rows import print_rows, wrapped
 from smdp_launch.plain_text import without_controls
 from smdp_launch.planning.plan import Plan
+from smdp_launch.rehearsals.endpoint import report as endpoint
 from smdp_launch.rehearsals.rehearsal import Result
 from smdp_launch.rehearsals.report import Report, Timeline
 from smdp_launch.rehearsals.texts import describe_planned_fault, platform
+from smdp_launch.serving.plan import ServingPlan
 from smdp_launch.units import count
 
 Row = tuple[str, str]
@@ -34,6 +37,12 @@ def print_fault(plan: Plan, fault: Fault) -> None:
     size = f"{count(plan.hosts, 'host')} x {count(plan.workers_per_host, 'worker')}"
     console.print(Text(plan.job, "bold"), f"rehearsal of {fault.kind}, local run: {size}", sep="  ")
     print_rows(console, [("fault", describe_planned_fault(fault)), ("platform", platform(fault.kind))])
+
+
+def print_endpoint_fault(plan: ServingPlan, fault: EndpointFault) -> None:
+    console = Console(highlight=False)
+    console.print(Text(plan.name, "bold"), f"rehearsal of {fault.kind}, {plan.serve.kind} endpoint, locally", sep="  ")
+    print_rows(console, [("fault", endpoint.describe_planned(fault)), ("platform", endpoint.platform(fault.kind))])
 
 
 def print_verdict(report: Report, page: Path | None = None, *, as_json: bool) -> None:

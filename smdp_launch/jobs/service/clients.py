@@ -25,6 +25,7 @@ _Connected = TypeVar("_Connected")
 _CONNECT_TIMEOUT, _READ_TIMEOUT = 5, 10
 #: Seconds for the answer of a model: SageMaker ends a request after 60 s.
 _MODEL_TIMEOUT = 70
+_RUNTIME = "sagemaker-runtime"
 
 
 def ignore_waiting(_: Waiting) -> None:
@@ -38,7 +39,8 @@ class Clients:
     Args:
         poll: seconds between two polls of a job. AWS throttles DescribeTrainingJob per account.
         service: returns a client of any other service, by botocore's name.
-        quick: returns a client that tries once and waits 10 s for an answer, for what a view can omit.
+        quick: returns a client that tries once and waits 10 s for an answer, for what a view can omit; for that of a
+            model it waits as long as SageMaker does.
         reconnect: makes new clients with the current credentials; None if the credentials cannot change.
         reconnect_on: the error kinds after which the clients are made anew.
         on_waiting: called before each wait for a retry.
@@ -218,14 +220,16 @@ def _read_models() -> None:
 def _clients(session: Any, poll: float, config: Any, **settings: Any) -> Clients:
     from botocore.config import Config
 
+    model = Config(read_timeout=_MODEL_TIMEOUT)
     once = Config(retries={"total_max_attempts": 1}, connect_timeout=_CONNECT_TIMEOUT, read_timeout=_READ_TIMEOUT)
 
     def client(name: str) -> Any:
-        chosen = config.merge(Config(read_timeout=_MODEL_TIMEOUT)) if name == "sagemaker-runtime" else config
+        chosen = config.merge(model) if name == _RUNTIME else config
         return session.create_client(name, config=chosen, **settings)
 
     @cache
     def quick(name: str) -> Any:
-        return session.create_client(name, config=config.merge(once), **settings)
+        chosen = once.merge(model) if name == _RUNTIME else once
+        return session.create_client(name, config=config.merge(chosen), **settings)
 
     return Clients(quick("sagemaker"), client("s3"), quick("logs"), poll, client, quick)

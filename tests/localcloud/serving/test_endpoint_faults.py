@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from smdp_launch.localcloud.client.endpoint_faults import VARIABLE, EndpointFault
+from smdp_launch.catalog.hosting.faults import VARIABLE, EndpointFault
 from tests.support.services.serving import Serving
 from tests.support.waiting import wait_for
 

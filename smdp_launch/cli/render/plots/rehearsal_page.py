@@ -27,7 +27,7 @@ th,td{padding:.15em 1.4em .15em 0}
 
 
 def html_page(report: Report) -> str:
-    title = f"{report.plan.job}: rehearsal of {report.fault.kind}"
+    title = f"{report.run.name}: rehearsal of {report.kind}"
     return page(title, title, _STYLE, "".join(_sections(report)), _footer(report))
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from smdp_launch.localcloud.client.endpoint_faults import VARIABLE, EndpointFault
+from smdp_launch.catalog.hosting.faults import VARIABLE, EndpointFault
 from smdp_launch.localcloud.runtime.serving.model_data import DeploymentFailed, container_of
 from smdp_launch.localcloud.runtime.serving.serving_host import ServingHost
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,13 +8,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from smdp_launch.catalog.faults import GRACE, Place
-from smdp_launch.cli.shared import options
+from smdp_launch.cli.commands.rehearse.sharing import (
+    SECONDS,
+    combined,
+    duration,
+    job,
+    print_report,
+    require_writable,
+    run_options,
+)
 from smdp_launch.cli.shared.amounts import Amount, Seconds
 from smdp_launch.cli.shared.checking import check
 from smdp_launch.cli.shared.groups import Group
 from smdp_launch.cli.shared.local_runs import (
     local_cloud_for,
-    local_options,
     local_plan,
     local_request,
     local_run_of,
@@ -31,7 +37,6 @@ if TYPE_CHECKING:
     from smdp_launch.jobs.service.clients import Clients
     from smdp_launch.planning.plan import LocalRun, Plan
     from smdp_launch.rehearsals.rehearsal import Rehearsal
-    from smdp_launch.rehearsals.report import Report
     from smdp_launch.request.ranks import Rank
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -47,7 +52,6 @@ _RATE = Amount(
     "20MB",
 )
 _LATENCY = Amount("latency", {"ms": 1e-3, "s": 1}, 0, 60, "0ms to 60s", "20ms")
-_SECONDS = Seconds(min=0, max=86400)
 
 
 def _place(_: click.Context, __: click.Parameter, text: str | None) -> Place:
@@ -59,25 +63,9 @@ def _place(_: click.Context, __: click.Parameter, text: str | None) -> Place:
         raise click.BadParameter(str(error)) from error
 
 
-def _combined(*decorators: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
-    def add(command: _Command) -> _Command:
-        for one in reversed(decorators):
-            command = one(command)
-        return command
-
-    return add
-
-
-def _duration(default: float, text: str) -> Callable[[_Command], _Command]:
-    return click.option(
-        "--for", "seconds", metavar="SECONDS", type=_SECONDS, default=default, show_default=True, help=text
-    )
-
-
-_job = _combined(options.job_file, options.settings)
-_when = _combined(
+_when = combined(
     click.option(
-        "--after", metavar="SECONDS", type=_SECONDS, help="Inject the fault this many seconds after training starts."
+        "--after", metavar="SECONDS", type=SECONDS, help="Inject the fault this many seconds after training starts."
     ),
     click.option(
         "--at",
@@ -86,27 +74,13 @@ _when = _combined(
         help="Inject the fault into this rank, at this reported step, such as algo-2:3@120.",
     ),
 )
-_run_options = _combined(
-    local_options,
-    click.option(
-        "--json",
-        "as_json",
-        is_flag=True,
-        help="Print events as JSON, one a line, and the report last (docs/reference/json.md).",
-    ),
-    click.option(
-        "--report",
-        "page",
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE.html",
-        help="Also write the report to this file as an HTML page. Overwrites the file.",
-    ),
-)
 
 
 @click.group("rehearse", cls=Group)
 def command() -> None:
     """Run a job locally, inject a fault, and report whether the job survives it (a rehearsal).
+
+    slow-start, crash and overload serve the model of a local job and inject the fault into its endpoint.
 
     The local cloud injects the fault as it would happen on SageMaker. The exit code is 0 if the job passes, and 15 if
     it fails or if the fault was never injected (INCONCLUSIVE). The command prints a report in every case.
@@ -114,9 +88,9 @@ def command() -> None:
 
 
 @command.command("spot", short_help="Interrupt the spot instances and restart them.")
-@_job
+@job
 @_when
-@_duration(5, "Seconds until there is capacity again.")
+@duration(5, "Seconds until there is capacity again.")
 @click.option(
     "--grace",
     metavar="SECONDS",
@@ -125,7 +99,7 @@ def command() -> None:
     show_default=True,
     help="Seconds from SIGTERM to SIGKILL; 0: no notice.",
 )
-@_run_options
+@run_options
 def spot(grace: float, **values: Any) -> int:
     """Interrupt JOBFILE (default: job.yaml) as AWS interrupts spot training, and restart it.
 
@@ -138,9 +112,9 @@ def spot(grace: float, **values: Any) -> int:
 
 
 @command.command("resume", short_help="Stop the job, and resume it as a new job.")
-@_job
+@job
 @_when
-@_run_options
+@run_options
 def resume(**values: Any) -> int:
     """Stop JOBFILE (default: job.yaml) while it trains, and resume it as `smdp-launch resume` does.
 
@@ -152,17 +126,17 @@ def resume(**values: Any) -> int:
 
 
 @command.command("kill", short_help="Kill a worker.")
-@_job
+@job
 @_when
 @click.option(
     "--within",
     metavar="SECONDS",
-    type=_SECONDS,
+    type=SECONDS,
     default=60,
     show_default=True,
     help="Seconds within which the job must end.",
 )
-@_run_options
+@run_options
 def kill(within: float, **values: Any) -> int:
     """Kill a worker of JOBFILE (default: job.yaml), as the system does when memory runs out.
 
@@ -174,10 +148,10 @@ def kill(within: float, **values: Any) -> int:
 
 
 @command.command("slow", short_help="Pause a worker for some seconds.")
-@_job
+@job
 @_when
-@_duration(10, "Seconds that the worker is paused.")
-@_run_options
+@duration(10, "Seconds that the worker is paused.")
+@run_options
 def slow(**values: Any) -> int:
     """Pause a worker of JOBFILE (default: job.yaml), as a slow disk or a busy neighbour does.
 
@@ -189,10 +163,10 @@ def slow(**values: Any) -> int:
 
 
 @command.command("late", short_help="Start a host later than the others.")
-@_job
+@job
 @click.option("--at", metavar="HOST", callback=_place, help="The host, such as algo-1. Default: the last one.")
-@_duration(20, "Seconds that the host is late.")
-@_run_options
+@duration(20, "Seconds that the host is late.")
+@run_options
 def late(**values: Any) -> int:
     """Start a host of JOBFILE (default: job.yaml) later than the others, as with a slow download of its image.
 
@@ -202,10 +176,10 @@ def late(**values: Any) -> int:
 
 
 @command.command("throttle", short_help="Throttle the AWS calls of the job.")
-@_job
+@job
 @_when
-@_duration(20, "Seconds for which calls are refused.")
-@_run_options
+@duration(20, "Seconds for which calls are refused.")
+@run_options
 def throttle(**values: Any) -> int:
     """Refuse three of four AWS calls of JOBFILE (default: job.yaml): calls of its script and of the command line.
 
@@ -217,10 +191,10 @@ def throttle(**values: Any) -> int:
 
 
 @command.command("expire", short_help="Expire the credentials while the job runs.")
-@_job
+@job
 @_when
-@_duration(20, "Seconds until the command line gets new credentials.")
-@_run_options
+@duration(20, "Seconds until the command line gets new credentials.")
+@run_options
 def expire(**values: Any) -> int:
     """Expire the credentials while JOBFILE (default: job.yaml) runs: those of the command line and of the job's role.
 
@@ -232,7 +206,7 @@ def expire(**values: Any) -> int:
 
 
 @command.command("slow-input", short_help="Limit how fast the hosts read their channels.")
-@_job
+@job
 @click.option(
     "--rate",
     metavar="BYTES",
@@ -249,7 +223,7 @@ def expire(**values: Any) -> int:
     show_default=True,
     help="Time before the first bytes of each opened file.",
 )
-@_run_options
+@run_options
 def slow_input(rate: float, latency: float, **values: Any) -> int:
     """Limit how fast the hosts of JOBFILE (default: job.yaml) read their channels, as slow storage does.
 
@@ -288,7 +262,7 @@ def _rehearse(
         raise click.UsageError("--after and a step in --at exclude each other: pass one of them")
     if page is not None:
         page = page.resolve()
-        _require_writable(page)
+        require_writable(page)
     request = local_request(local_values)._replace(rehearses=kind)
     checked = check(job_file, request, settings=settings)
     checked.require()
@@ -301,16 +275,6 @@ def _rehearse(
     victim = _victim(at, run)
     fault = Fault(kind, victim.host, victim.rank, at.step, after, seconds, grace, rate, latency)
     return _run(local_plan(checked, replace(run, fault=fault)), Rehearsal(fault, within), as_json, page)
-
-
-def _require_writable(page: Path) -> None:
-    """Check before the job runs whether the report can be written."""
-    from smdp_launch.errors import EnvironmentProblem
-
-    if page.exists() and not page.is_file():
-        raise EnvironmentProblem(f"{page} exists and is not a regular file: pass another --report")
-    if not os.access(page.parent, os.W_OK | os.X_OK):
-        raise EnvironmentProblem(f"{page} cannot be written: {page.parent} does not exist or is not writable")
 
 
 def _victim(at: Place, run: LocalRun) -> Rank:
@@ -341,7 +305,7 @@ def _run(plan: Plan, rehearsal: Rehearsal, as_json: bool, page: Path | None = No
             result = _resume(clients, plan.job, result, rehearsal, as_json)
     if result is None:
         return ExitCode.INTERRUPTED
-    _print_report(report(plan, rehearsal, __version__), as_json, page)
+    print_report(report(plan, rehearsal, __version__), as_json, page)
     return ExitCode.OK if rehearsal.verdict().passed else ExitCode.REHEARSAL_FAILED
 
 
@@ -373,27 +337,3 @@ def _resume(
         events = EventView(prepared.job, LOCAL, created=True) if as_json else None
         layout = JobLayout.of_description(prepared.old)
         return follow_local(FollowSession(clients, prepared.job, layout, Answer.STOP, events=events, watch=rehearsal))
-
-
-def _print_report(report: Report, as_json: bool, page: Path | None) -> None:
-    """Print the report, write its page, and save it for later plans of the same job."""
-    from smdp_launch.cli.render.next_step import command_for, print_next
-    from smdp_launch.cli.render.plots.rehearsal_page import html_page
-    from smdp_launch.cli.render.rehearse import print_verdict
-    from smdp_launch.rehearsals.saved import replace_file, save_report
-
-    try:
-        print_verdict(report, page, as_json=as_json)
-    finally:  # even if the reader of the output has exited
-        if report.verdict != "INCONCLUSIVE":
-            save_report(report)
-        if page is not None:
-            replace_file(page, html_page(report))
-    if not as_json:
-        again = command_for(f"rehearse {report.fault.kind}", report.plan.job_file)
-        if report.verdict == "INCONCLUSIVE" and report.fault.kind == "slow-input":
-            print_next(f"use a script that reads its channels while it trains, then: {again}")
-        elif report.verdict == "INCONCLUSIVE":
-            print_next(f"inject the fault earlier, such as with: {again} --after 5")
-        else:
-            print_next(command_for("plan", report.plan.job_file) if report.passed else f"fix the cause, then: {again}")
