@@ -18,7 +18,7 @@ from smdp_launch.units import count, listed, size, titled
 
 _PLATFORM = {
     "slow-start": "a host has to get its instance, pull the image, download the model and load it. Until every host"
-    " passes its health check, the endpoint is Creating and answers nobody. SageMaker gives up after"
+    " passes its health check, the endpoint is Creating and answers no request. SageMaker gives up after"
     " serve.startup_timeout, 600 s by default.",
     "crash": "a container ends, because its process or its host fails. SageMaker starts it again; until then its"
     " requests go to the other hosts, if there are any.",
