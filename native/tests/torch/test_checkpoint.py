@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Dict, List, Optional
+from typing import Callable, Dict, List, Optional
 
 import pytest
 from ports import free_port
@@ -30,6 +30,16 @@ def script() -> str:
     return str(code)
 
 
+def sharded_script() -> str:
+    """The script with the changes of the page's second block."""
+    code = script()
+    (changes,) = re.findall(r"^```diff\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    for old, new in re.findall(r"^-(.*\n)((?:\+.*\n)+)", changes, re.MULTILINE):
+        assert code.count(old) == 1, old
+        code = code.replace(old, re.sub(r"^\+", "", new, flags=re.MULTILINE))
+    return code
+
+
 def environment_of_two(port: int) -> Dict[str, str]:
     return {
         **os.environ,
@@ -46,9 +56,8 @@ def environment_of_two(port: int) -> Dict[str, str]:
 class Ranks:
     """The page's script as two ranks, which write their checkpoints to the same folder."""
 
-    def __init__(self, folder: Path, slow: bool = False) -> None:
+    def __init__(self, folder: Path, code: str, slow: bool = False) -> None:
         port = free_port()
-        code = script()
         if slow:  # too slow to complete before the signals arrive
             pause = "        __import__('time').sleep(0.02 if step < 30 else 2)\n"
             code = code.replace("        stopped = stop", pause + "        stopped = stop")
@@ -87,15 +96,19 @@ class Ranks:
 
 
 @pytest.mark.runs
-def test_stopped_script_resumes_with_the_same_losses(tmp_path: Path) -> None:
-    whole = Ranks(tmp_path / "whole").losses()
+@pytest.mark.parametrize("made", [script, sharded_script])
+def test_stopped_script_resumes_with_the_same_losses(tmp_path: Path, made: Callable[[], str]) -> None:
+    whole = Ranks(tmp_path / "whole", made()).losses()
     assert sorted(whole) == list(range(1, 81))
-    ranks = Ranks(tmp_path / "stopped", slow=True)
+    ranks = Ranks(tmp_path / "stopped", made(), slow=True)
     first = ranks.losses(ranks.stop_after(13))
     last = max(first)
     assert 13 <= last < 80
-    assert json.loads((tmp_path / "stopped/LATEST").read_text())["name"] == f"checkpoint-{last:010d}.pt"
-    second = Ranks(tmp_path / "stopped").losses()
+    if made is script:
+        assert json.loads((tmp_path / "stopped/LATEST").read_text())["name"] == f"checkpoint-{last:010d}.pt"
+    else:
+        assert (tmp_path / f"stopped/checkpoint-{last:010d}/COMPLETE").is_file()
+    second = Ranks(tmp_path / "stopped", made()).losses()
     assert min(second) == last + 1
     assert {**first, **second} == whole
 
@@ -146,7 +159,8 @@ def test_killed_save_leaves_the_previous_checkpoint(tmp_path: Path) -> None:
     code = f"""
 import os, signal, torch
 from smdp_engine import checkpoint
-checkpoint._sync = lambda path: os.kill(os.getpid(), signal.SIGKILL)
+from smdp_engine.checkpoint import disk
+disk.sync = lambda path: os.kill(os.getpid(), signal.SIGKILL)
 checkpoint.Checkpoints({str(tmp_path)!r}).save(6, weights=torch.zeros(3))
 """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
@@ -172,7 +186,7 @@ def test_unwritable_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file"):
         Checkpoints(tmp_path / "file" / "folder").save(1)
-    with pytest.raises(ValueError, match="keep must be 1"):
+    with pytest.raises(ValueError, match="keep_last must be 1"):
         Checkpoints(tmp_path, keep=0)
     assert issubclass(CheckpointError, Exception)
 

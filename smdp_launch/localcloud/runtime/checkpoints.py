@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
 import stat
 import sys
@@ -26,6 +27,9 @@ from smdp_launch.localcloud.runtime.channels import relative_path
 from smdp_launch.localcloud.runtime.tree import HostTree
 
 _INTERVAL = 1.0  # seconds between two syncs
+
+#: A file of a sharded checkpoint before its marker, COMPLETE: alone it is no checkpoint.
+_PART = re.compile(r"checkpoint-\d+/(?:__\d+_\d+\.distcp|\.metadata|\..*\.partial)")
 
 Stamp = tuple[int, int, int]
 
@@ -155,7 +159,7 @@ class FolderSync:
                 raise
             return False
         self._buckets.upload(self._scratch, copy.bucket, copy.prefix + name)
-        copy.has_uploaded = True
+        copy.has_uploaded = copy.has_uploaded or _PART.fullmatch(name) is None
         return True
 
 

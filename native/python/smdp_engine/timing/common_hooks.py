@@ -21,7 +21,12 @@ def install(clock: Clock, prepare: Prepare) -> None:
         replace(module, "save_file", lambda function: prepare(measured_saves(clock, function)))
 
     def checkpoints(module: ModuleType) -> None:
-        replace(module.Checkpoints, "save", lambda function: prepare(measured_saves(clock, function)))
+        for owner, name in (
+            (module.Checkpoints, "save"),
+            (module.ShardedCheckpoints, "save"),
+            (module.ShardedCheckpoints, "async_save"),
+        ):
+            replace(owner, name, lambda function: prepare(measured_saves(clock, function)))
 
     after_import(
         {

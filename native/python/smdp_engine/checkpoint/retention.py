@@ -1,0 +1,17 @@
+"""Which checkpoints are retained."""
+
+from typing import Iterable, Optional, Set, Tuple
+
+
+def checked_retention(keep_last: int, keep_every: Optional[int]) -> Tuple[int, Optional[int]]:
+    if keep_last < 1:
+        raise ValueError(f"keep_last must be 1 or more, found {keep_last}")
+    if keep_every is not None and keep_every < 1:
+        raise ValueError(f"keep_every must be 1 or more, found {keep_every}")
+    return keep_last, keep_every
+
+
+def retained(steps: Iterable[int], keep_last: int, keep_every: Optional[int]) -> Set[int]:
+    """The ``keep_last`` newest of these steps, and the multiples of ``keep_every``."""
+    ordered = sorted(steps, reverse=True)
+    return set(ordered[:keep_last]) | {step for step in ordered if keep_every and step % keep_every == 0}

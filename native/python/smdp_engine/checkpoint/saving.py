@@ -1,0 +1,278 @@
+"""Saves and reads the files of a sharded checkpoint, with torch.distributed.checkpoint."""
+
+import contextlib
+import dataclasses
+import os
+import re
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+
+import torch
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata
+from torch.distributed.checkpoint.planner import ReadItem, SavePlan
+
+from .commit import Agreement, Outcome, Part, error_of
+from .errors import CheckpointError
+from .marker import MARKER, path_of, remove_checkpoint, steps_in, write_marker
+from .notice import report_save
+from .planning import Buffers, SharingPlanner, is_replica, plan_key
+from .random_state import random_state, set_random_state
+from .ranks import agree, gather_to_first, rank, scatter_from_first, world_size
+from .retention import retained
+from .structure import put_tensors, take_tensors
+from .written_files import Facts, WrittenFiles, writer_at
+
+_STRUCTURE = "smdp/structure"
+_RANDOM = "smdp/random/"
+_PART = re.compile(r"__(\d+)_.*")
+
+
+@dataclasses.dataclass
+class Context:
+    """One save, on this rank.
+
+    Args:
+        name: of the save, the same on all ranks.
+        began, deadline: by `time.monotonic`.
+        retention: `keep_last` and `keep_every`.
+        is_first: whether it is the first save of the script.
+        stalled: seconds for which the script has waited; None if it waits until the end.
+    """
+
+    folder: Path
+    step: int
+    name: str
+    rank: int
+    world_size: int
+    began: float
+    deadline: float
+    retention: Tuple[int, Optional[int]]
+    is_first: bool
+    stalled: Optional[float] = None
+
+    @property
+    def path(self) -> Path:
+        return path_of(self.folder, self.step)
+
+
+class Plans:
+    """Prepares saves. The ranks exchange their plans only if one of them differs from that of the save before."""
+
+    def __init__(self, group: Any) -> None:
+        self._group = group
+        self._key: Optional[List[Any]] = None
+        self._plan = SavePlan([])
+        self._metadata: Optional[Metadata] = None
+        self._buffers = Buffers()
+
+    def prepare(self, context: Context, state: Mapping[str, Any], copy: bool) -> Callable[[], Outcome]:
+        """Plan the save with the other ranks, and copy this rank's part if ``copy``. Any thread may call the result.
+
+        Raises:
+            CheckpointError: on every rank, if the state of one rank cannot be saved.
+        """
+        problem, changed, planner = None, True, SharingPlanner(context.rank, context.world_size)
+        try:
+            planner.set_up_planner(state_dict=_flat(context, state), is_coordinator=context.rank == 0)
+            local = planner.create_local_plan()
+            key = plan_key(local)
+            changed = key != self._key
+            if context.rank == 0:  # before any rank writes
+                with contextlib.suppress(FileNotFoundError):
+                    (context.path / MARKER).unlink()
+        except Exception as error:
+            problem = error
+        code = agree(2 if problem is not None else int(changed), "MAX", self._group)
+        if code == 2:
+            why = (
+                f"{type(problem).__name__}: {problem}"
+                if problem is not None
+                else "the error of another rank gives the reason"
+            )
+            raise CheckpointError(f"the state of step {context.step} cannot be saved: {why}") from problem
+        if code == 1:
+            self._key = None
+            self._make_plan(context, planner, local)
+            self._key = key
+        failure = None
+        if copy:
+            try:
+                planner.take(self._plan, self._buffers)
+            except Exception as error:
+                failure = f"the state cannot be copied: {type(error).__name__}: {error}"
+        plan, metadata = self._plan, self._metadata
+        return lambda: _Save(context, planner, plan, metadata).run(failure)
+
+    def _make_plan(self, context: Context, planner: SharingPlanner, local: SavePlan) -> None:
+        plans = gather_to_first(local, self._group)
+        answers: List[Any] = []
+        if context.rank == 0:
+            try:
+                made, self._metadata = planner.create_global_plan(plans)
+                answers = writer_at(context.path).prepare_global_plan(made)
+            except Exception as error:
+                answers = [f"{error}"] * context.world_size
+        answer = scatter_from_first(answers, self._group)
+        if isinstance(answer, str):
+            raise CheckpointError(f"the states of the ranks do not fit together: {answer}")
+        self._plan = answer
+
+
+class _Save:
+    """The part of a save that needs no collectives."""
+
+    def __init__(self, context: Context, planner: SharingPlanner, plan: SavePlan, metadata: Optional[Metadata]) -> None:
+        self._context, self._planner, self._plan, self._metadata = context, planner, plan, metadata
+        self._writer = writer_at(context.path)
+
+    def run(self, failure: Optional[str]) -> Outcome:
+        context = self._context
+        part = {"error": failure} if failure is not None else self._write()
+        agreement = Agreement(context.name, context.rank, context.world_size, context.deadline)
+        outcome = agreement.reach(part, self._commit)
+        if error_of(outcome) is None:
+            self._retain(set(outcome["keep"]))
+            if context.rank == 0:
+                report_save(context.step, outcome, context.stalled, context.is_first)
+        else:
+            self._abandon()
+        return outcome
+
+    @property
+    def _facts(self) -> Facts:
+        files = self._writer.fs
+        return files.facts if isinstance(files, WrittenFiles) else {}
+
+    def _write(self) -> Part:
+        path = self._context.path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            results = self._writer.write_data(self._plan, self._planner).wait()
+            for name, facts in self._facts.items():
+                size = (path / name).stat().st_size
+                if size != facts["bytes"]:
+                    return {"error": f"{path / name} has {size} bytes, and {facts['bytes']} were written"}
+        except BaseException as error:
+            self._planner.forget()
+            return {"error": f"{path}: {type(error).__name__}: {error}"}
+        host = os.environ.get("SMDP_HOST_ID") or socket.gethostname()
+        return {"results": results, "files": self._facts, "host": host}
+
+    def _commit(self, parts: List[Part]) -> Outcome:
+        context, metadata = self._context, self._metadata
+        if metadata is None:
+            raise CheckpointError("there is no plan")
+        self._writer.finish(dataclasses.replace(metadata), [part["results"] for part in parts])
+        files: Facts = {}
+        hosts: Dict[str, int] = {}
+        for part in (*parts, {"files": self._facts, "host": parts[0]["host"]}):
+            new = {name: facts for name, facts in part["files"].items() if name not in files}
+            files.update(new)
+            hosts[part["host"]] = hosts.get(part["host"], 0) + sum(facts["bytes"] for facts in new.values())
+        seconds, size = round(time.monotonic() - context.began, 3), sum(hosts.values())
+        marker = {
+            "step": context.step,
+            "world_size": context.world_size,
+            "hosts": len(hosts),
+            "time": round(time.time(), 3),
+        }
+        write_marker(context.path, {**marker, "seconds": seconds, "bytes": size, "files": files})
+        steps = [step for step in steps_in(context.folder) if step <= context.step]
+        whole = [step for step in steps if (path_of(context.folder, step) / MARKER).exists()]
+        keep = sorted(retained(whole, *context.retention))
+        return {"keep": keep, "seconds": seconds, "bytes": size, "host_bytes": max(hosts.values()), **marker}
+
+    def _retain(self, keep: "set[int]") -> None:
+        """Delete older checkpoints on this host, and files of an earlier save of this step with more ranks."""
+        context = self._context
+        for step in steps_in(context.folder):
+            if step < context.step and step not in keep:
+                remove_checkpoint(path_of(context.folder, step))
+        self._remove_parts(lambda of_rank: of_rank >= context.world_size)
+
+    def _abandon(self) -> None:
+        self._remove_parts(lambda of_rank: of_rank == self._context.rank)
+        path = self._context.path
+        with contextlib.suppress(OSError):
+            if self._context.rank == 0:
+                for name in (MARKER, ".metadata"):
+                    with contextlib.suppress(FileNotFoundError):
+                        (path / name).unlink()
+            path.rmdir()  # if it is empty
+
+    def _remove_parts(self, is_removed: Callable[[int], bool]) -> None:
+        for one in self._context.path.glob("__*"):
+            match = _PART.fullmatch(one.name)
+            if match and is_removed(int(match[1])):
+                with contextlib.suppress(OSError):
+                    one.unlink()
+
+
+class _ReadPlanner(DefaultLoadPlanner):
+    """Puts what is not a tensor into ``loaded``."""
+
+    def __init__(self) -> None:
+        super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
+        self.loaded: Dict[str, Any] = {}
+
+    def load_bytes(self, read_item: ReadItem, value: Any) -> None:
+        self.loaded[read_item.dest_index.fqn] = torch.load(value, weights_only=False)
+
+
+def read_state(folder: Path, step: int, into: Mapping[str, Any], group: Any) -> Dict[str, Any]:
+    """The state of a complete checkpoint; DTensors of ``into`` are filled in place."""
+    reader = FileSystemReader(path_of(folder, step))
+    whole = reader.read_metadata()
+    metadata = whole.state_dict_metadata
+    sharded = {name: tensor for name, tensor in take_tensors(into)[1].items() if not is_replica(tensor)}
+    unknown = sorted(sharded.keys() - metadata.keys())
+    if unknown:
+        raise CheckpointError(
+            f"it has no tensor {unknown[0]}" + (f" and {len(unknown) - 1} others" if unknown[1:] else "")
+        )
+    saved_by = sum(name.startswith(_RANDOM) for name in metadata)
+    own = f"{_RANDOM}{rank(group)}" if saved_by == world_size(group) else ""
+    wanted: Dict[str, Any] = {}
+    for name, facts in metadata.items():
+        if isinstance(facts, BytesStorageMetadata):
+            if name in (own, _STRUCTURE):
+                wanted[name] = None
+        else:
+            wanted[name] = sharded[name] if name in sharded else torch.empty(facts.size, dtype=facts.properties.dtype)
+    planner = _ReadPlanner()
+    _read(reader, whole, planner, wanted)
+    state = put_tensors(planner.loaded[_STRUCTURE], wanted)
+    _restore_random(planner.loaded.get(own), saved_by, group)
+    return state
+
+
+def _read(reader: FileSystemReader, metadata: Metadata, planner: _ReadPlanner, wanted: Dict[str, Any]) -> None:
+    """Without collectives: this rank reads what it needs."""
+    planner.set_up_planner(wanted, metadata, True)
+    reader.set_up_storage_reader(metadata, True)
+    local = reader.prepare_local_plan(planner.create_local_plan())
+    (plan,) = reader.prepare_global_plan(planner.create_global_plan([local]))
+    reader.read_data(planner.finish_plan(plan), planner).wait()
+
+
+def _restore_random(state: Optional[Mapping[str, Any]], saved_by: int, group: Any) -> None:
+    if state is not None:
+        set_random_state(state)
+    elif rank(group) == 0:
+        sys.stderr.write(
+            f"smdp: the checkpoint has the random state of {saved_by} ranks, and there are {world_size(group)}: "
+            "the random state is not restored\n"
+        )
+
+
+def _flat(context: Context, state: Mapping[str, Any]) -> Dict[str, Any]:
+    structure, flat = take_tensors(state)
+    own: Dict[str, Any] = {f"{_RANDOM}{context.rank}": random_state()}
+    if context.rank == 0:
+        own[_STRUCTURE] = structure
+    return {**flat, **own}

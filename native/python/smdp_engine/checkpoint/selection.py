@@ -1,0 +1,67 @@
+"""Which checkpoint all ranks load: the newest one that is complete on every host."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any, Optional, Tuple
+
+from .errors import CheckpointError
+from .marker import damaged_file, path_of, read_marker, steps_in, torn_reason
+from .ranks import agree, is_distributed, rank
+
+
+def choose_step(folder: Path, group: Any) -> Optional[int]:
+    """The step; None if no rank has a complete checkpoint. A checkpoint that is not loaded is reported on stderr.
+
+    Raises:
+        CheckpointError: this rank or another one has a complete checkpoint, and not all of them have one.
+    """
+    part, parts = _own_part(group)
+    reports = part == 0
+    whole = []
+    for step in steps_in(folder):
+        why = torn_reason(path_of(folder, step))
+        if not why:
+            whole.append(step)
+        elif reports:
+            _report(folder, step, why)
+    has_any, rejected = bool(whole), sys.maxsize
+    while True:
+        own = next((step for step in whole if step < rejected), -1)
+        step = agree(own, "MIN", group)
+        if step < 0:
+            if agree(int(has_any), "MAX", group):
+                problem = "no complete checkpoint" if not has_any else "no undamaged checkpoint that all ranks have"
+                raise CheckpointError(f"rank {rank(group)} finds {problem} in {folder}: {_HELP}")
+            return None
+        damaged = _damage(folder, step, part, parts) if step in whole else "it is not on this host"
+        if not agree(int(damaged is not None), "MAX", group):
+            return step
+        if damaged is not None:
+            _report(folder, step, damaged)
+        rejected = step
+
+
+_HELP = "restore the folder from S3, where the parts of all hosts are, or delete it to begin anew"
+
+
+def _damage(folder: Path, step: int, part: int, parts: int) -> Optional[str]:
+    path = path_of(folder, step)
+    names = sorted((read_marker(path) or {"files": {}})["files"])
+    name = damaged_file(path, names[part::parts])
+    return f"{name} differs from what was written" if name is not None else None
+
+
+def _own_part(group: Any) -> Tuple[int, int]:
+    """The ranks of a host divide the files that they check."""
+    if group is not None or not is_distributed():
+        return 0, 1
+    try:
+        own, count = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    except (KeyError, ValueError):
+        return 0, 1
+    return (own, count) if 0 <= own < count else (0, 1)
+
+
+def _report(folder: Path, step: int, why: str) -> None:
+    sys.stderr.write(f"smdp: {path_of(folder, step)} is not loaded: {why}\n")

@@ -1,0 +1,159 @@
+"""Checkpoints of one file, written by rank 0 with ``torch.save``; any version of torch.
+
+The folder contains ``checkpoint-<step>.pt``, and ``LATEST``, a JSON object with the name, size and SHA-256 of the
+newest one. Each file is written under a temporary name and renamed, so no reader, such as the platform's copy to S3,
+gets an incomplete file.
+"""
+
+import importlib
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Union
+
+from .disk import checkpoint_folder, digest, write_whole
+from .errors import CheckpointError
+from .random_state import random_state, set_random_state
+from .ranks import agree, gather, rank, world_size
+from .retention import checked_retention, retained
+
+LATEST = "LATEST"
+_NAME = re.compile(r"checkpoint-(\d+)\.pt")
+
+
+class Checkpoints:
+    """A folder of checkpoints, by default SMDP_CHECKPOINT_DIR, which the platform synchronizes with S3.
+
+    The ``keep_last`` newest checkpoints are retained, and those whose step is a multiple of ``keep_every``. ``group``
+    is the script's process group, None the default group; without ``torch.distributed`` there is one rank. ``keep`` is
+    the former name of ``keep_last``.
+    """
+
+    def __init__(
+        self,
+        folder: Union[str, Path, None] = None,
+        keep_last: int = 2,
+        group: Any = None,
+        keep_every: Optional[int] = None,
+        keep: Optional[int] = None,
+    ) -> None:
+        self.folder = checkpoint_folder(folder)
+        self._keep_last, self._keep_every = checked_retention(keep if keep is not None else keep_last, keep_every)
+        self._group = group
+
+    def save(self, step: int, **state: Any) -> None:
+        """Save ``state`` (any input of ``torch.save``) of step ``step``, with the random state of every rank.
+
+        Every rank calls it; rank 0 writes. When it returns on any rank, the file is on rank 0's disk.
+
+        Raises:
+            OSError: on rank 0, if the folder cannot be written.
+            CheckpointError: on rank 0 if torch cannot write the file (a full disk, a state that cannot be pickled), and
+                on the others whenever rank 0 fails.
+        """
+        random_states = gather(random_state(), self._group)
+        problem = None
+        if rank(self._group) == 0:
+            problem = self._attempt(step, {"step": step, "random": random_states, "state": state})
+        failed = agree(int(problem is not None), "MAX", self._group)
+        if problem is not None:
+            raise problem
+        if failed:
+            raise CheckpointError(
+                f"rank 0 could not write the checkpoint of step {step}; rank 0's error gives the reason"
+            )
+
+    def load(self, map_location: Any = "cpu") -> Optional[Dict[str, Any]]:
+        """Load the newest state that all ranks have, with its ``step``; None if there is no checkpoint to resume from.
+
+        The random state is restored too if the number of ranks is the same as when it was saved. The file is unpickled:
+        load only from a folder that you trust.
+
+        Raises:
+            CheckpointError: the ranks resume from a checkpoint that one of them does not have.
+        """
+        own = self._newest()
+        step = agree(own, "MIN", self._group)
+        if step < 0:
+            return None
+        missing = not self._is_whole(step)
+        if agree(int(missing), "MAX", self._group):
+            where = f"in {self.folder} on this rank" if missing else "on another rank"
+            raise CheckpointError(
+                f"all ranks resume from step {step}, but {self._path(step).name} is missing or incomplete {where}"
+            )
+        content: Dict[str, Any] = _torch_load(self._path(step), map_location)
+        self._restore_random(content["random"])
+        return {"step": int(content["step"]), **content["state"]}
+
+    def _attempt(self, step: int, content: Mapping[str, Any]) -> Optional[Exception]:
+        """Write the file and return the error, if any: the other ranks learn of it before it is raised. The error has
+        no traceback, whose frames would keep the unfinished file open and the disk full."""
+        try:
+            self._write(step, content)
+        except OSError as error:
+            return error.with_traceback(None)
+        except Exception as error:  # torch's error for a full disk, and any error of pickle
+            free = shutil.disk_usage(str(self.folder)).free
+            what = f"the checkpoint of step {step} could not be written to {self.folder}, where {free} bytes are free"
+            return CheckpointError(f"{what}: {type(error).__name__}: {error}")
+        return None
+
+    def _write(self, step: int, content: Mapping[str, Any]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for leftover in self.folder.glob(".*.partial"):
+            leftover.unlink()
+        path = self._path(step)
+        write_whole(path, lambda partial: importlib.import_module("torch").save(dict(content), str(partial)))
+        facts = {"name": path.name, "bytes": path.stat().st_size, "sha256": digest(path)}
+        write_whole(self.folder / LATEST, lambda partial: partial.write_text(json.dumps(facts)))
+        steps = self._steps()
+        for old in set(steps) - retained(steps, self._keep_last, self._keep_every):
+            self._path(old).unlink()
+
+    def _path(self, step: int) -> Path:
+        return self.folder / f"checkpoint-{step:010d}.pt"
+
+    def _steps(self) -> List[int]:
+        names = (_NAME.fullmatch(path.name) for path in self.folder.glob("checkpoint-*.pt"))
+        return [int(name[1]) for name in names if name]
+
+    def _newest(self) -> int:
+        """The step of the newest complete checkpoint on this host, or -1."""
+        return next((step for step in sorted(self._steps(), reverse=True) if self._is_whole(step)), -1)
+
+    def _is_whole(self, step: int) -> bool:
+        """Whether a checkpoint has the size and digest in LATEST; whether an older one, not in LATEST, can be read."""
+        path, latest = self._path(step), self._latest()
+        try:
+            if latest.get("name") == path.name:
+                return path.stat().st_size == latest.get("bytes") and digest(path) == latest.get("sha256")
+            _torch_load(path, "cpu")
+        except Exception:  # torch.load can raise any exception for a damaged pickle
+            return False
+        return True
+
+    def _latest(self) -> Dict[str, Any]:
+        try:
+            latest = json.loads((self.folder / LATEST).read_text())
+        except (OSError, ValueError):
+            return {}
+        return latest if isinstance(latest, dict) else {}
+
+    def _restore_random(self, states: List[Any]) -> None:
+        if len(states) == world_size(self._group):
+            set_random_state(states[rank(self._group)])
+        elif rank(self._group) == 0:
+            sys.stderr.write(
+                f"smdp: the checkpoint has the random state of {len(states)} ranks, and there are "
+                f"{world_size(self._group)}: the random state is not restored\n"
+            )
+
+
+def _torch_load(path: Path, map_location: Any) -> Any:
+    torch: Any = importlib.import_module("torch")
+    # Later versions of torch refuse a script's own classes without this argument; earlier ones do not have it.
+    has_argument = "weights_only" in torch.load.__code__.co_varnames
+    return torch.load(str(path), map_location=map_location, **({"weights_only": False} if has_argument else {}))

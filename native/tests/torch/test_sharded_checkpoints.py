@@ -1,0 +1,155 @@
+"""Sharded checkpoints: kills, other numbers of ranks, asynchronous saves, errors and damage."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+from torch_version import needs_torch
+
+from smdp_engine.checkpoint import MARKER, CheckpointError, ShardedCheckpoints
+
+pytestmark = [pytest.mark.torch, needs_torch]
+RANKS = Path(__file__).with_name("sharded_ranks.py")
+
+
+def run(*arguments: object) -> List[str]:
+    """The lines that the forked ranks print, without those of events."""
+    done = subprocess.run(
+        [sys.executable, str(RANKS), *map(str, arguments)], capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [line for line in done.stdout.splitlines() if not line.startswith('{"smdp_event"')]
+
+
+def save(folder: Path, *steps: int, **options: Any) -> ShardedCheckpoints:
+    import torch
+
+    checkpoints = ShardedCheckpoints(folder, **options)
+    for step in steps:
+        checkpoints.save(step, weights=torch.full((300,), float(step)), step_again=step)
+    return checkpoints
+
+
+def names_in(folder: Path) -> List[int]:
+    return sorted(int(path.name.partition("-")[2]) for path in folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    "moments", [pytest.param(8, id="8 moments"), pytest.param(200, id="200 moments", marks=pytest.mark.runs)]
+)
+def test_rank_killed_at_any_write_leaves_one_whole_step(tmp_path: Path, moments: int) -> None:
+    (line,) = run("kills", tmp_path / "kills", moments)
+    print(line)
+    assert json.loads(line)["moments"] == moments
+
+
+@pytest.mark.parametrize("backend", ["gloo", pytest.param("smddp", marks=pytest.mark.runs)])
+def test_checkpoint_of_4_ranks_has_the_same_bytes_on_1_3_and_8(tmp_path: Path, backend: str) -> None:
+    (line,) = run("reshards", tmp_path / "ranks", backend)
+    marker = json.loads(line)["marker"]
+    assert sorted(marker["files"]) == [".metadata", *(f"__{rank}_0.distcp" for rank in range(4))]
+    assert (marker["world_size"], marker["hosts"], marker["step"]) == (4, 2, 7)
+
+
+@pytest.mark.runs
+def test_dtensor_is_loaded_with_other_placements_and_ranks(tmp_path: Path) -> None:
+    run("dtensors", tmp_path / "ranks")
+
+
+def test_error_of_one_rank_is_an_error_on_every_rank(tmp_path: Path) -> None:
+    run("errors", tmp_path / "ranks")
+
+
+def test_state_may_change_after_async_save(tmp_path: Path) -> None:
+    run("snapshots", tmp_path / "ranks")
+
+
+def test_load_without_a_checkpoint_returns_none(tmp_path: Path) -> None:
+    assert ShardedCheckpoints(tmp_path / "none").load() is None
+
+
+def test_last_and_every_nth_checkpoint_are_retained(tmp_path: Path) -> None:
+    save(tmp_path, *range(1, 12), keep_last=2, keep_every=4)
+    assert names_in(tmp_path) == [4, 8, 10, 11]
+    with pytest.raises(ValueError, match="keep_last must be 1 or more"):
+        ShardedCheckpoints(tmp_path, keep_last=0)
+    with pytest.raises(ValueError, match="keep_every must be 1 or more"):
+        ShardedCheckpoints(tmp_path, keep_every=0)
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "gone", "marker gone", "marker damaged"])
+def test_damaged_checkpoint_is_not_loaded(tmp_path: Path, damage: str, capfd: "pytest.CaptureFixture[str]") -> None:
+    checkpoints = save(tmp_path, 5, 9)
+    part, marker = tmp_path / "checkpoint-0000000009/__0_0.distcp", tmp_path / "checkpoint-0000000009" / MARKER
+    content = part.read_bytes()
+    if damage == "cut":
+        part.write_bytes(content[:-1])
+    elif damage == "changed":
+        part.write_bytes(content[:700] + bytes([content[700] ^ 1]) + content[701:])
+    elif damage == "gone":
+        part.unlink()
+    elif damage == "marker gone":
+        marker.unlink()
+    else:
+        marker.write_text("{", encoding="utf-8")
+    found = checkpoints.load()
+    assert found is not None
+    assert (found["step"], found["step_again"], found["weights"].tolist()) == (5, 5, [5.0] * 300)
+    assert f"{tmp_path / 'checkpoint-0000000009'} is not loaded: " in capfd.readouterr().err
+
+
+def test_only_checkpoint_damaged_is_an_error_and_not_a_new_start(tmp_path: Path) -> None:
+    checkpoints = save(tmp_path, 9)
+    part = tmp_path / "checkpoint-0000000009/__0_0.distcp"
+    part.write_bytes(b"x" * part.stat().st_size)
+    with pytest.raises(CheckpointError, match="no undamaged checkpoint"):
+        checkpoints.load()
+
+
+def test_tensors_are_read_by_tools_of_torch(tmp_path: Path) -> None:
+    import torch
+    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+    save(tmp_path / "saved", 3)
+    dcp_to_torch_save(tmp_path / "saved/checkpoint-0000000003", tmp_path / "one.pt")
+    assert torch.load(tmp_path / "one.pt", weights_only=False)["weights"].tolist() == [3.0] * 300
+
+
+def test_first_save_reports_whether_it_fits_into_the_spot_notice(
+    tmp_path: Path, capfd: "pytest.CaptureFixture[str]"
+) -> None:
+    save(tmp_path, 1, 2)
+    output = capfd.readouterr()
+    events: List[Dict[str, Any]] = [json.loads(line) for line in output.out.splitlines()]
+    assert [(event["event"], event["step"]) for event in events] == [("checkpoint_saved", 1), ("checkpoint_saved", 2)]
+    for event in events:
+        assert event["spare_s"] == pytest.approx(115 - event["seconds"])
+        assert event["bytes"] == event["host_bytes"] > 1200
+    (line,) = output.err.splitlines()
+    assert line.startswith("smdp: the first checkpoint, of step 1, has ")
+
+
+def test_random_state_is_restored(tmp_path: Path) -> None:
+    import random
+
+    import torch
+
+    checkpoints = save(tmp_path, 1)
+    expected = (random.random(), torch.rand(3).tolist())
+    checkpoints.load()
+    assert (random.random(), torch.rand(3).tolist()) == expected
+
+
+def test_script_that_exits_without_waiting_completes_its_last_save(tmp_path: Path) -> None:
+    code = f"""
+import torch
+from smdp_engine.checkpoint import ShardedCheckpoints
+ShardedCheckpoints({str(tmp_path)!r}).async_save(4, weights=torch.ones(1_000_000))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    found = ShardedCheckpoints(tmp_path).load()
+    assert found is not None
+    assert (found["step"], found["weights"].sum().item()) == (4, 1_000_000)
