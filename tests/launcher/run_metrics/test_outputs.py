@@ -104,4 +104,5 @@ def test_windows_are_summed_to_counters() -> None:
 )
 def test_any_event_gives_valid_text(fields: dict[str, Any], name: str, worker: int | None) -> None:
     text = openmetrics(run_with((name, {"step": 1, "window": 1.0, "seconds": 1.0, **fields}, "algo-1", worker)), JOB)
-    assert all(math.isfinite(one) for one in samples(text).values())
+    # What a script reports with a step is shown as it is: the format has NaN and infinity.
+    assert all(math.isfinite(one) for (metric, _), one in samples(text).items() if metric != "smdp_metric")
