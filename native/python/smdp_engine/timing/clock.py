@@ -10,14 +10,17 @@ to the backward pass, EVALUATION if gradients are off, else OTHER. Above it stan
 One thread, the training thread, writes. A call in any other thread changes no phase. Any thread may read, without a
 lock: the current phase, its beginning and its total before are one tuple, which is replaced as a whole, and while it
 is in place no total of another phase changes. A reader waits while a change is in progress.
+
+The native clock (native/clock) has the same methods and counts the same.
 """
 
 import functools
 import threading
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, TypeVar, cast
 
 from ..phases import PHASES
+from .native import MODULE
 
 INPUT, COPY, FORWARD, BACKWARD, EXCHANGE, OPTIMIZER, CHECKPOINT, LOGGING, EVALUATION, OTHER = range(10)
 #: What ``enter`` returns in a thread that is not measured, and ``leave`` ignores.
@@ -202,6 +205,22 @@ class Clock:
         totals[old] = before + now - since
         self._state = (phase, now, totals[phase])
         self._is_changing = False
+
+
+if MODULE is not None:
+
+    class NativeClock(MODULE.Clock):  # type: ignore[misc, name-defined]
+        """As Clock, in native code."""
+
+        __slots__ = ()
+
+        def read(self) -> Snapshot:
+            return Snapshot(*self.totals())
+
+
+def new_clock() -> Clock:
+    """A clock of this thread, in phase OTHER: the native one if it is there."""
+    return Clock() if MODULE is None else cast(Clock, NativeClock())
 
 
 def measured(clock: Clock, phase: int, function: _Function, *others: int) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, TypeV
 
 from .. import tracking
 from ..phases import PHASES
-from .clock import Clock
+from .clock import Clock, new_clock
 from .event_pipe import EventPipe, event_pipe
 from .loading import Loading, rank_of_this_process
 
@@ -51,7 +51,7 @@ class Emission:
     """The clock of this rank and the thread that writes its events."""
 
     def __init__(self, pipe: EventPipe, rank: int, period_s: float) -> None:
-        self.clock = Clock()
+        self.clock = new_clock()
         self.loading = Loading()
         self._pipe = pipe
         self._rank = rank

@@ -13,12 +13,14 @@ import contextlib
 import multiprocessing
 import multiprocessing.util
 import os
+import resource
 import struct
 import threading
 import time
-from typing import Dict, List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional, Tuple, cast
 
 from .event_pipe import is_pipe
+from .native import MODULE
 
 #: ``process:descriptor:device:inode`` of the pipe's writing end in the rank.
 VARIABLE = "SMDP_TIMING_LOADER"
@@ -95,13 +97,18 @@ class Counters:
         count = self.bytes() if self.has_bytes else 0
         return Counts(_now(), _cpu(), queued, count)
 
+    def read_with_faults(self) -> Tuple[int, int, int, int, int]:
+        """As ``read``, and how often an access to a mapped file has waited for the storage in this thread."""
+        if MODULE is None:
+            return (*self.read(), resource.getrusage(resource.RUSAGE_THREAD).ru_majflt)
+        wall, cpu, queued, count, length, faults = MODULE.thread_counts(self._schedule, self._io)
+        count -= self._own_bytes
+        self._own_bytes += length
+        return wall, cpu, queued if self.has_queued else 0, count if self.has_bytes else 0, faults
 
-class Start(NamedTuple):
-    """The beginning of a fetch. ``queued``: None if it is not read for this fetch."""
 
-    wall: int
-    cpu: int
-    queued: Optional[int]
+#: The beginning of a fetch: the time, the time on a CPU, the time in the queue (None: not read for this fetch).
+Start = Tuple[int, int, Optional[int]]
 
 
 class Fetches:
@@ -113,7 +120,7 @@ class Fetches:
 
     def __init__(self) -> None:
         #: Of all fetches until now.
-        self.work = Work()
+        self.work: Tuple[int, ...] = Work()
         self._counters = Counters(io=None)
         self.has_queued = self._counters.has_queued
         self._due = 0
@@ -126,12 +133,13 @@ class Fetches:
             self._due = wall + _SAMPLE_NS
             queued = self._counters.queued()
             wall = _now()
-        return Start(wall, _cpu(), queued)
+        return wall, _cpu(), queued
 
-    def end(self, start: Start, batches: int) -> None:
-        """The fetch has loaded so many batches."""
+    def end(self, start: Start, batches: int) -> int:
+        """The fetch has loaded so many batches. Returns the time."""
         wall_before, cpu_before, queued_before = start
-        cpu, wall = _cpu() - cpu_before, _now() - wall_before
+        cpu, now = _cpu() - cpu_before, _now()
+        wall = now - wall_before
         off_cpu = max(0, wall - cpu)
         if queued_before is None:
             queued = off_cpu * self._queued // self._off_cpu if self._off_cpu else 0
@@ -141,7 +149,33 @@ class Fetches:
             self._off_cpu += off_cpu - self._off_cpu // _LAST_READ
         done = self.work
         # All at once: another thread may read it.
-        self.work = Work(done[0] + batches, done[1] + wall, done[2] + cpu, done[3] + min(queued, off_cpu), done[4])
+        self.work = (done[0] + batches, done[1] + wall, done[2] + cpu, done[3] + min(queued, off_cpu), 0)
+        return now
+
+    def take(self) -> Work:
+        """The work since the last call."""
+        work = Work(*self.work)
+        self.work = Work()
+        return work
+
+
+if MODULE is not None:
+
+    class NativeFetches(MODULE.Fetches):  # type: ignore[misc, name-defined]
+        """As Fetches, in native code."""
+
+        __slots__ = ()
+
+        def take(self) -> Work:
+            return Work(*super().take())
+
+
+def new_fetches() -> Fetches:
+    """Those of this thread: the native ones if they are there."""
+    if MODULE is None:
+        return Fetches()
+    queue = _open("/proc/thread-self/schedstat")
+    return cast(Fetches, NativeFetches(queue, _SAMPLE_NS, _LAST_READ))
 
 
 class BytesRead:
@@ -158,21 +192,23 @@ class BytesRead:
         self._total = 0
         self.is_counting = not self.is_known
         self._before = 0
-        self._began = self._until = 0
+        self._began = 0
+        #: The time before which no fetch ends the count.
+        self.until = 0
 
     def begin(self) -> None:
         """A fetch begins, in any thread, and ``is_counting`` is false."""
         with self._lock:
             if not self.is_counting:
                 now = _now()
-                self._until = now if now - self._began >= _SAMPLE_NS else now + _SAMPLE_NS
+                self.until = now if now - self._began >= _SAMPLE_NS else now + _SAMPLE_NS
                 self._began = now
                 self._before = self._counters.bytes()
                 self.is_counting = True
 
     def end(self) -> None:
-        """A fetch ends, in any thread."""
-        if _now() < self._until or not self.is_known:
+        """A fetch ends, in any thread, and ``until`` has passed."""
+        if not self.is_known:
             return
         with self._lock:
             self._count()
@@ -195,6 +231,8 @@ class Loading:
     """Of a rank: adds up the fetches of this process and of the loader's workers. ``workers``: the number of worker
     processes of the training loader; None before its first batch."""
 
+    is_sender = False
+
     def __init__(self) -> None:
         self.workers: Optional[int] = None
         self._work = Work()  # without a fetch
@@ -214,12 +252,15 @@ class Loading:
         """Begin a fetch in this thread."""
         if not self._bytes.is_counting:
             self._bytes.begin()
-        return self._fetches_here().begin()
+        try:
+            return cast(Fetches, self._local.fetches).begin()
+        except AttributeError:  # its first one
+            return self._fetches_here().begin()
 
     def end(self, start: Start, batches: int) -> None:
         """End the fetch, which has loaded so many batches."""
-        self._local.fetches.end(start, batches)
-        self._bytes.end()
+        if self._local.fetches.end(start, batches) >= self._bytes.until:
+            self._bytes.end()
 
     def add(self, work: Work) -> None:
         """Add work that this process did without a fetch."""
@@ -234,7 +275,7 @@ class Loading:
                     self._sent = self._sent.plus(Work(*record))
         work = self._work.plus(self._sent)
         for fetches in self._all_fetches:
-            work = work.plus(fetches.work)
+            work = work.plus(Work(*fetches.work))
         fields = {"load_batches": work.batches, "load_s": work.wall, "load_cpu_s": work.cpu}
         if self._has_queued:
             fields["load_queued_s"] = work.queued
@@ -246,7 +287,7 @@ class Loading:
         """Those of this thread."""
         fetches: Optional[Fetches] = getattr(self._local, "fetches", None)
         if fetches is None:
-            fetches = self._local.fetches = Fetches()
+            fetches = self._local.fetches = new_fetches()
             self._all_fetches.append(fetches)
         return fetches
 
@@ -259,6 +300,8 @@ class Loading:
 
 class Sender:
     """Of a worker process of the loader: measures its fetches and sends their sums to the rank."""
+
+    is_sender = True
 
     def __init__(self, fd: int, device: int, inode: int) -> None:
         self._pipe = fd, device, inode
@@ -279,7 +322,7 @@ class Sender:
     def begin(self) -> Start:
         if self._fetches is None:
             # The process does nothing but load, so what it reads is counted as often as it is sent.
-            self._fetches, self._process = Fetches(), Counters()
+            self._fetches, self._process = new_fetches(), Counters()
             self._bytes = self._process.bytes()
             # Not `atexit`: multiprocessing ends its processes without it.
             multiprocessing.util.Finalize(None, self._send, exitpriority=0)
@@ -287,15 +330,13 @@ class Sender:
 
     def end(self, start: Start, batches: int) -> None:
         assert self._fetches is not None  # noqa: S101 (begin was called)
-        self._fetches.end(start, batches)
-        if _now() - self._sent_at > _FLUSH_NS:
+        if self._fetches.end(start, batches) - self._sent_at > _FLUSH_NS:
             self._send()
 
     def _send(self) -> None:
         self._sent_at = _now()
         if self._fetches is not None:
-            self._unsent = self._unsent.plus(self._fetches.work)
-            self._fetches.work = Work()
+            self._unsent = self._unsent.plus(self._fetches.take())
         if self._process is not None and self._process.has_bytes:
             count = self._process.bytes()
             self._unsent = self._unsent._replace(bytes=self._unsent.bytes + max(0, count - self._bytes))

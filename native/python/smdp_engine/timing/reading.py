@@ -8,8 +8,7 @@ A part begins after a backward pass or an optimizer's step, and ends with the ne
 ``Clock.enter`` began, such as an exchange, wait for other reasons and do not count.
 """
 
-import resource
-from typing import NamedTuple, Optional
+from typing import Optional, Tuple
 
 from .clock import FORWARD, INPUT, OTHER, Clock
 from .loading import Counters, Loading, Work
@@ -17,14 +16,8 @@ from .loading import Counters, Loading, Work
 _LEAST_BYTES = 4096  # a thread that reads less reads no data
 
 
-class _Start(NamedTuple):
-    wall: int
-    cpu: int
-    queued: int
-    bytes: int
-    faults: int
-    forward: int
-    other: int
+#: Time, time on a CPU, time in the queue, bytes, faults, and the clock's totals of FORWARD and OTHER.
+_Moment = Tuple[int, int, int, int, int, int, int]
 
 
 class Reading:
@@ -34,7 +27,7 @@ class Reading:
         self._clock = clock
         self._loading = loading
         self._counters: Optional[Counters] = None
-        self._start: Optional[_Start] = None
+        self._start: Optional[_Moment] = None
 
     def begin(self) -> None:
         """A part of a step begins."""
@@ -47,21 +40,18 @@ class Reading:
         start, self._start = self._start, None
         if start is None or self._counters is None:
             return
-        now = self._now(self._counters)
-        if now.bytes - start.bytes < _LEAST_BYTES and now.faults == start.faults:
+        moments = zip(self._now(self._counters), start)
+        wall, cpu, queued, count, faults, forward, other = (now - then for now, then in moments)
+        if count < _LEAST_BYTES and not faults:
             return
-        forward, other = now.forward - start.forward, now.other - start.other
-        wall = now.wall - start.wall
-        running = now.cpu - start.cpu + now.queued - start.queued
-        blocked = min(forward + other, wall - running - (wall - forward - other))
+        blocked = min(forward + other, wall - cpu - queued - (wall - forward - other))
         if blocked <= 0:
             return
         of_forward = blocked * forward // (forward + other)
         self._clock.move(FORWARD, INPUT, of_forward)
         self._clock.move(OTHER, INPUT, blocked - of_forward)
-        self._loading.add(Work(1, blocked, 0, 0, max(0, now.bytes - start.bytes)))
+        self._loading.add(Work(1, blocked, 0, 0, max(0, count)))
 
-    def _now(self, counters: Counters) -> _Start:
-        counts = counters.read()
-        faults = resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
-        return _Start(*counts, faults, self._clock.total(FORWARD), self._clock.total(OTHER))
+    def _now(self, counters: Counters) -> _Moment:
+        clock = self._clock
+        return (*counters.read_with_faults(), clock.total(FORWARD), clock.total(OTHER))

@@ -58,10 +58,10 @@ def install() -> None:
     libraries.install(clock, not_compiled)
     loaders = torch_loaders.Loaders(clock, own.loading)
     torch_loaders.install(loaders, own.loading, not_compiled)
-    torch_backward.install(clock, loaders.train, loaders.enter_loop, not_compiled)
+    torch_backward.install(clock, loaders, own.loading, not_compiled)
     torch_copies.install(clock, not_compiled)
     _measure_exchanges(clock)
-    _measure_optimizers(clock, loaders)
+    _measure_optimizers(clock, loaders, own.loading)
     _measure_saves(clock)
     _skip_in_compiler()
     own.add_source(_gpu_memory)
@@ -110,14 +110,15 @@ def _measure_exchanges(clock: Clock) -> None:
         replace(owner, "_broadcast_coalesced", exchange)
 
 
-def _measure_optimizers(clock: Clock, loaders: torch_loaders.Loaders) -> None:
+def _measure_optimizers(clock: Clock, loaders: torch_loaders.Loaders, loading: Loading) -> None:
     optimizers = importlib.import_module("torch.optim.optimizer")
     marks: Dict[int, int] = {}
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> Optional[Tuple[Any, Any]]:
         if not clock.is_own_thread:
             return None
-        loaders.leave_loop()
+        if loading.workers is None:
+            loaders.leave_loop()
         marks[id(optimizer)] = clock.enter(OPTIMIZER)
         return _with_measured_closure(clock, args, kwargs) if len(args) > 1 or kwargs else None
 
@@ -126,7 +127,8 @@ def _measure_optimizers(clock: Clock, loaders: torch_loaders.Loaders) -> None:
         if mark is not None:
             clock.leave(mark, OTHER)
             clock.count_step(id(optimizer))
-            loaders.enter_loop()
+            if loading.workers is None:
+                loaders.enter_loop()
 
     if hasattr(optimizers, "register_optimizer_step_post_hook"):  # since torch 2.0
         optimizers.register_optimizer_step_pre_hook(not_compiled(before))

@@ -25,6 +25,7 @@ from .loading import Loading, Sender
 from .reading import Reading
 
 torch: Any = importlib.import_module("torch")
+is_grad_enabled = torch.is_grad_enabled
 
 Prepare = Callable[[Any], Any]
 _DEEPEST = 3  # levels of a batch in which a tensor is searched
@@ -62,35 +63,59 @@ class Loaders:
         self._left = 0  # samples of an iterator's last batches, at its end
         self._has_queue = False  # whether another thread takes batches
 
-    def batches_of(self, iterator: Any, read: Callable[[], Any], workers: int) -> Any:
-        """The result of ``read()``, which waits for the next batch of this iterator."""
-        clock = self.clock
-        if not clock.is_own_thread:
-            return self._of_other_thread(read(), workers)
-        if clock.phase == INPUT:  # a loader within a loader
-            return read()
-        is_training = torch.is_grad_enabled()
-        if not clock.is_at_base:
-            clock.end_calls(OPTIMIZER)
-        source = getattr(iterator, "_smdp_source", None) if is_training else None
-        if is_training:
-            if source is None:
-                source = iterator._smdp_source = Source(workers)
-            self._ask(source)
-        base = OTHER  # at the end of the data, and after an exception
-        mark = clock.enter(INPUT)
-        try:
-            batch = read()
-            if source is not None:
-                base = self._deliver(source, samples_of(batch))
-            else:
-                base = EVALUATION
-                clock.deliver(0)
-            return batch
-        finally:
-            clock.leave(mark, base)
-            if base == OTHER and source is not None:
-                self._end(source)
+    # One function: each call of another one costs some microseconds with every batch.
+    def measured_next(self, read: Callable[[Any], Any]) -> Callable[[Any], Any]:  # noqa: C901
+        """``read``, which waits for the next batch of an iterator and returns it, with the wait as input. The iterator
+        has ``_num_workers``."""
+        clock, loading = self.clock, self._loading
+
+        @functools.wraps(read)
+        def __next__(iterator: Any) -> Any:  # noqa: C901, N807, PLR0912
+            if not clock.is_own_thread:
+                return self._of_other_thread(read(iterator), iterator._num_workers)
+            if clock.phase == INPUT:  # a loader within a loader
+                return read(iterator)
+            if not clock.is_at_base:
+                clock.end_calls(OPTIMIZER)
+            source = None
+            if is_grad_enabled():
+                source = getattr(iterator, "_smdp_source", None)
+                if source is None:
+                    source = iterator._smdp_source = Source(iterator._num_workers)
+                elif source.batches:
+                    if source.passes != clock.passes:
+                        source.batches = source.samples = 0
+                        source.has_trained, source.evaluates = True, False
+                    elif source.batches >= _AHEAD and not source.has_trained:
+                        self._take_as_evaluation(source)
+            base = OTHER  # at the end of the data, and after an exception
+            mark = clock.enter(INPUT)
+            try:
+                batch = read(iterator)
+                if source is None:
+                    base = EVALUATION
+                    clock.deliver(0)
+                    return batch
+                samples = samples_of(batch)
+                if self._left:
+                    self._drop_left()
+                if not source.batches:
+                    source.forward = clock.total(FORWARD)
+                source.batches += 1
+                source.samples += samples
+                source.passes = clock.passes
+                if loading.workers is None:
+                    loading.workers = source.workers
+                self._last = source
+                base = EVALUATION if source.evaluates else FORWARD
+                clock.deliver(0 if source.evaluates else samples)
+                return batch
+            finally:
+                clock.leave(mark, base)
+                if base == OTHER and source is not None:
+                    self._end(source)
+
+        return __next__
 
     def train(self) -> None:
         """A backward pass begins."""
@@ -132,28 +157,6 @@ class Loaders:
         """A backward pass or an optimizer's step begins."""
         if self._loading.workers is None:
             self._reading.end()
-
-    def _ask(self, source: Source) -> None:
-        if source.batches and source.passes != self.clock.passes:
-            source.batches = source.samples = 0
-            source.has_trained, source.evaluates = True, False
-        elif source.batches >= _AHEAD and not source.has_trained:
-            self._take_as_evaluation(source)
-
-    def _deliver(self, source: Source, samples: int) -> int:
-        clock = self.clock
-        if self._left:
-            self._drop_left()
-        if not source.batches:
-            source.forward = clock.total(FORWARD)
-        source.batches += 1
-        source.samples += samples
-        source.passes = clock.passes
-        clock.deliver(0 if source.evaluates else samples)
-        if self._loading.workers is None:
-            self._loading.workers = source.workers
-        self._last = source
-        return EVALUATION if source.evaluates else FORWARD
 
     def _end(self, source: Source) -> None:
         """The data has ended, or the loader has failed. Samples that no backward pass has used count if it follows
@@ -202,18 +205,12 @@ def install(loaders: Loaders, loading: Loading, prepare: Prepare) -> None:
             prepare(function)
     module = importlib.import_module("torch.utils.data.dataloader")
     iterator: Any = module._BaseDataLoaderIter
-    following = iterator.__next__
+    iterator.__next__ = prepare(loaders.measured_next(iterator.__next__))
     clock = loaders.clock
-
-    @functools.wraps(following)
-    def __next__(self: Any) -> Any:  # noqa: N807
-        return loaders.batches_of(self, functools.partial(following, self), self._num_workers)
-
-    iterator.__next__ = prepare(__next__)
     replace(module.DataLoader, "__iter__", lambda function: prepare(measured(clock, INPUT, function)))
     measure_fetches(loading)
     _measure_models(loaders, prepare)
-    after_import({"accelerate.data_loader": functools.partial(_measure_dispatcher, loaders)})
+    after_import({"accelerate.data_loader": functools.partial(_measure_dispatcher, loaders, prepare)})
 
 
 def samples_of(batch: Any, depth: int = _DEEPEST) -> int:
@@ -245,7 +242,7 @@ def measure_fetches(meter: Union[Loading, Sender]) -> None:
         @functools.wraps(function)
         def fetch(self: Any, possibly_batched_index: Any) -> Any:
             # Only the rank and the workers of its loaders count: the script may start other processes that load data.
-            if isinstance(here, Sender) and not (worker_info() and here.is_child_of_rank):
+            if here.is_sender and not (worker_info() and here.is_child_of_rank):
                 return function(self, possibly_batched_index)
             start = here.begin()
             batches = 0
@@ -269,6 +266,8 @@ def _measure_models(loaders: Loaders, prepare: Prepare) -> None:
     def measure(function: Any) -> Any:
         @functools.wraps(function)
         def forward(self: Any, *inputs: Any, **kwargs: Any) -> Any:
+            if clock.phase == FORWARD and is_grad_enabled():  # a batch was delivered: most calls
+                return function(self, *inputs, **kwargs)
             if clock.is_at_base and clock.is_own_thread and loaders.call_model(inputs, kwargs):
                 mark = clock.enter(EVALUATION)
                 try:
@@ -287,25 +286,25 @@ def _measure_models(loaders: Loaders, prepare: Prepare) -> None:
     )
 
 
-def _measure_dispatcher(loaders: Loaders, module: ModuleType) -> None:
+def _measure_dispatcher(loaders: Loaders, prepare: Prepare, module: ModuleType) -> None:
     """Accelerate's loader of a data set that is read in sequence: rank 0 loads, and sends each rank its part. The
     others wait for their batch in a broadcast."""
+
+    following = prepare(loaders.measured_next(lambda parts: next(parts.batches)))
 
     def measure(function: Any) -> Any:
         @functools.wraps(function)
         def __iter__(self: Any) -> Iterator[Any]:  # noqa: N807
-            parts = function(self)
-            marked = _Parts()
-            workers = getattr(self, "num_workers", 0)
+            parts = _Parts(function(self), getattr(self, "num_workers", 0))
             try:
                 while True:
                     try:
-                        batch = loaders.batches_of(marked, functools.partial(next, parts), workers)
+                        batch = following(parts)
                     except StopIteration:
                         return
                     yield batch
             finally:
-                parts.close()
+                parts.batches.close()
 
         return __iter__
 
@@ -313,4 +312,8 @@ def _measure_dispatcher(loaders: Loaders, module: ModuleType) -> None:
 
 
 class _Parts:
-    """Carries the source of an iteration."""
+    """An iteration of the dispatcher, as ``measured_next`` takes it."""
+
+    def __init__(self, batches: Any, workers: int) -> None:
+        self.batches = batches
+        self._num_workers = workers

@@ -1,12 +1,15 @@
 """The clock: every moment belongs to exactly one phase, whatever is called, raised or read meanwhile."""
 
 import os
+import random
+import sys
 import threading
 import time
-from typing import Any, List
+from typing import Any, Dict, List, Tuple
 
 import pytest
 
+from smdp_engine.timing import clock as clocks
 from smdp_engine.timing.clock import (
     BACKWARD,
     CHECKPOINT,
@@ -22,6 +25,15 @@ from smdp_engine.timing.clock import (
     measured,
     measured_saves,
 )
+
+
+@pytest.fixture(autouse=True, params=["python", "native"])
+def _each_clock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs every test with the clock in Python and with the native one."""
+    if request.param == "native":
+        if clocks.MODULE is None:
+            pytest.skip("the engine was built without Python's headers")
+        monkeypatch.setattr(sys.modules[__name__], "Clock", clocks.NativeClock)
 
 
 def spend(seconds: float = 0.002) -> None:
@@ -220,3 +232,56 @@ def test_measured_function_keeps_its_name_result_and_exception() -> None:
     outer()
     assert clock.checkpoints == 3  # the inner save of the last one is a part of it
     assert measured(clock, LOGGING, os.getpid)() == os.getpid()
+
+
+def test_every_order_of_calls_gives_the_same_counts_and_phases_as_the_clock_in_python() -> None:
+    calls: Dict[str, Any] = {
+        "enter": lambda draw: (draw.randrange(len(PHASES)),),
+        "leave": lambda draw: (draw.randrange(4), draw.choice([None, FORWARD, OTHER])),
+        "rest": lambda draw: (draw.randrange(len(PHASES)),),
+        "turn": lambda draw: (draw.choice([BACKWARD, FORWARD]), EXCHANGE),
+        "is_within": lambda draw: (draw.randrange(len(PHASES)),),
+        "end_calls": lambda draw: (draw.randrange(len(PHASES)),),
+        "adopt": lambda _: (),
+        "deliver": lambda draw: (draw.randrange(9),),
+        "deliver_unloaded": lambda draw: (draw.randrange(9),),
+        "use_samples": lambda _: (),
+        "wait_with": lambda draw: (draw.randrange(9),),
+        "drop_samples": lambda draw: draw.choice([(), (draw.randrange(9),)]),
+        "move": lambda draw: (draw.randrange(3), draw.randrange(3), draw.randrange(-1, 5)),
+        "count_step": lambda draw: (draw.randrange(3) << 62,),
+    }
+    attributes = (
+        "phase",
+        "batches",
+        "passes",
+        "owner",
+        "is_at_base",
+        "is_own_thread",
+        "is_used",
+        "has_waiting_samples",
+    )
+
+    def state(clock: Any) -> Tuple[Any, ...]:
+        return (*(getattr(clock, name) for name in attributes), *clock.read()[1:])
+
+    for seed in range(50):
+        draw = random.Random(seed)
+        one, other = clocks.Clock(), Clock()
+        for _ in range(60):
+            name = draw.choice(list(calls))
+            arguments = calls[name](draw)
+            if name == "leave" and arguments[0] >= len(one._stack):
+                continue  # a mark that no ``enter`` has returned
+            assert getattr(one, name)(*arguments) == getattr(other, name)(*arguments), (seed, name, arguments)
+            assert state(one) == state(other), (seed, name, arguments)
+
+
+def test_unknown_phase_is_refused_and_changes_nothing() -> None:
+    clock = Clock()
+    for call in (lambda: clock.enter(-1), lambda: clock.enter(99), lambda: clock.total(99)):
+        if isinstance(clock, clocks.Clock):
+            break  # the one in Python does not check: no other code calls it
+        with pytest.raises(ValueError, match="phase"):
+            call()
+    assert clock.phase == OTHER and clock.is_at_base
