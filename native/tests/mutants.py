@@ -160,7 +160,7 @@ def copy_changed(source: str, target: str) -> str:
 
 
 def copy_sources() -> None:
-    for folder in ("engine", "simulation", "tests", "include", "adapters", "fuzz", "benchmarks"):
+    for folder in ("engine", "simulation", "tests", "include", "adapters", "clock", "fuzz", "benchmarks"):
         if (NATIVE / folder).is_dir():
             shutil.copytree(NATIVE / folder, SOURCE / folder, dirs_exist_ok=True, copy_function=copy_changed)
     copy_changed(str(NATIVE / "CMakeLists.txt"), str(SOURCE / "CMakeLists.txt"))

@@ -19,6 +19,7 @@ SOURCES = (
     "native/README.md",
     "native/pyproject.toml",
     "native/adapters",
+    "native/clock",
     "native/engine",
     "native/include",
     "native/python",

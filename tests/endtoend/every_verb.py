@@ -235,6 +235,7 @@ _LINKS = "tests/localcloud/runs/test_network_probe.py, which has links"
 _TWICE = ["--at", "@5", "--after", "1"]
 _INPUT = "tests/launcher/jobs/test_rehearse_slow_input.py, whose jobs read a channel"
 _IMAGES = "tests/images, which has images"
+_ENDPOINTS = "tests/launcher/serving/test_rehearsals.py, which has trained models"
 VERBS = {
     "init": Verb(["src", "--yes", "--force"], ["nowhere", "--yes"], ExitCode.USAGE, torch_script),
     "validate": Verb([], ["nowhere.yaml"], ExitCode.JOB_FILE_REFUSED),
@@ -256,6 +257,9 @@ VERBS = {
     "rehearse throttle": Verb(["--for", "1"], _TWICE, ExitCode.USAGE, counting_job),
     "rehearse slow-input": Verb(None, ["--rate", "none"], ExitCode.USAGE, counting_job, elsewhere=_INPUT),
     "rehearse expire": Verb(["--for", "1"], _TWICE, ExitCode.USAGE, counting_job),
+    "rehearse slow-start": Verb(None, [], ExitCode.USAGE, elsewhere=_ENDPOINTS),
+    "rehearse crash": Verb(None, [], ExitCode.USAGE, elsewhere=_ENDPOINTS),
+    "rehearse overload": Verb(None, [], ExitCode.USAGE, elsewhere=_ENDPOINTS),
     "follow": Verb([], ["--timeout", "0"], ExitCode.WAIT_TIMED_OUT, ended_job),
     "status": Verb([], ["no-such-job", "--region", "us-east-1"], ExitCode.ENVIRONMENT, ended_job),
     "trials": Verb([], ["no-such-sweep"], ExitCode.REFUSED, ended_sweep),
