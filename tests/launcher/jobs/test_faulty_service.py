@@ -121,7 +121,7 @@ def test_throttled_stop_is_retried_while_the_job_is_followed(cloud: Cloud) -> No
 def test_list_does_not_read_jobs_older_than_the_launches(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     cloud.run("older-1", "")
     cloud.run("older-2", "")
-    monkeypatch.setattr(list_jobs, "_PAGE", 1)
+    monkeypatch.setattr(list_jobs, "PAGE", 1)
     later = datetime.now(timezone.utc) + timedelta(days=2)
     launched = list_jobs.Launch("never-taken", "us-east-1", "job.yaml", "0" * 64, later.isoformat())
     with Proxy(lambda *_: None).running() as proxy:
