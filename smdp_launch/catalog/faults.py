@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal, get_args
+from typing import Literal, Protocol, TypeVar, get_args
 
 Kind = Literal["spot", "resume", "kill", "slow", "late", "throttle", "expire", "slow-input"]
 
@@ -51,6 +52,31 @@ def is_amount(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
+class Described(Protocol):
+    """A fault of some kind, as JSON describes it."""
+
+    @property
+    def kind(self) -> str: ...
+
+
+_Fault = TypeVar("_Fault", bound=Described)
+
+
+def read_fault(make: Callable[..., _Fault], text: str, kinds: Sequence[str], what: str) -> _Fault:
+    """The fault of a JSON object with the arguments of ``make``. Its numbers are not checked.
+
+    Raises:
+        ValueError: the text is not that of ``what``, such as ``a fault``.
+    """
+    try:
+        fault = make(**json.loads(text))
+    except TypeError as error:
+        raise ValueError(f"{text!r} is not {what}: {error}") from error
+    if fault.kind not in kinds:
+        raise ValueError(f"{text!r} is not {what}: its kind must be one of {', '.join(kinds)}")
+    return fault
+
+
 @dataclass(frozen=True)
 class Fault:
     """One fault of one job.
@@ -87,12 +113,7 @@ class Fault:
         Raises:
             ValueError: the text is not that of a fault.
         """
-        try:
-            fault = Fault(**json.loads(text))
-        except TypeError as error:
-            raise ValueError(f"{text!r} is not a fault: {error}") from error
-        if fault.kind not in KINDS:
-            raise ValueError(f"{text!r} is not a fault: its kind must be one of {', '.join(KINDS)}")
+        fault = read_fault(Fault, text, KINDS, "a fault")
         limits = (fault.grace, fault.rate, fault.latency)
         numbers = (fault.rank, fault.step or 0, fault.after or 0.0, fault.seconds, *limits)
         if not isinstance(fault.host, str) or not all(map(is_amount, numbers)):

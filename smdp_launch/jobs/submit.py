@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from smdp_launch.errors import Refused, ServiceProblem, SmdpError
 from smdp_launch.jobs.records.outcome import ENDED
@@ -61,32 +62,62 @@ def require_one_job(plan: Plan) -> None:
 
 
 def create(clients: Clients, request: Request) -> None:
-    """Create the job of ``request``, which has the tag of its plan.
-
-    If an answer is lost, the retry is refused because the name is in use. The job is ours if it has that tag.
+    """Create the job of ``request``, as `create_once`.
 
     Raises:
         ServiceProblem: the service refused, did not answer, or another job has the name.
         EnvironmentProblem: the credentials have expired.
         Interrupted: between two tries; the job may exist.
     """
-    from botocore.exceptions import ClientError
-
     job = request["TrainingJobName"]
 
+    # A retry may have other clients, with new credentials.
     def call() -> None:
+        clients.sagemaker.create_training_job(**request)
+
+    def arn() -> str:
+        return str(clients.sagemaker.describe_training_job(TrainingJobName=job)["TrainingJobArn"])
+
+    create_once(clients, "job", job, call, arn, request["Tags"])
+
+
+def create_once(
+    clients: Clients,
+    kind: Literal["job", "sweep"],
+    name: str,
+    call: Callable[[], object],
+    arn: Callable[[], str],
+    tags: Sequence[Mapping[str, str]],
+) -> None:
+    """Create something that has the tag of its plan, with retries that do not create a second one.
+
+    If an answer is lost, the retry is refused because the name is in use. What exists is ours if it has that tag.
+
+    Args:
+        call: makes the request, with the clients of that moment.
+        arn: describes what exists, and returns its ARN.
+        tags: those of the request.
+
+    Raises:
+        ServiceProblem: the service refused, did not answer, or something else has the name.
+        EnvironmentProblem: the credentials have expired.
+        Interrupted: between two tries; it may exist.
+    """
+    from botocore.exceptions import ClientError
+
+    def attempt() -> None:
         try:
-            clients.sagemaker.create_training_job(**request)
+            call()
         except ClientError as error:
-            if error.response["Error"]["Code"] != "ResourceInUse" or not _is_ours(clients, request):
+            if error.response["Error"]["Code"] != "ResourceInUse" or not _is_ours(clients, kind, name, arn, tags):
                 raise
 
     try:
-        call_with_retries(clients, f"job {job} could not be created", call)
+        call_with_retries(clients, f"{kind} {name} could not be created", attempt)
     except SmdpError as error:
         if error_kind(error.__cause__) is ErrorKind.FINAL:
             raise
-        raise type(error)(f"{error}; run smdp-launch status {job} to see whether the job exists") from error
+        raise type(error)(f"{error}; run smdp-launch status {name} to see whether the {kind} exists") from error
 
 
 def stop(clients: Clients, job: str) -> str:
@@ -171,24 +202,24 @@ def _replace(clients: Clients, where: S3Location, path: Path) -> None:
             clients.s3.put_object(Bucket=where.bucket, Key=key, Body=body)
 
 
-def _is_ours(clients: Clients, request: Request) -> bool:
-    """Whether the existing job is of this launch.
+def _is_ours(
+    clients: Clients, kind: str, name: str, arn: Callable[[], str], wanted: Sequence[Mapping[str, str]]
+) -> bool:
+    """Whether what exists is of this launch.
 
     Raises:
         ServiceProblem: the credentials may not read its description or tags.
     """
     from botocore.exceptions import ClientError
 
-    job = request["TrainingJobName"]
     try:
-        arn = clients.sagemaker.describe_training_job(TrainingJobName=job)["TrainingJobArn"]
-        pages = clients.sagemaker.get_paginator("list_tags").paginate(ResourceArn=arn)
+        pages = clients.sagemaker.get_paginator("list_tags").paginate(ResourceArn=arn())
         tags = [tag for page in pages for tag in page["Tags"] if tag["Key"] == PLAN_TAG]
-        return bool(tags) and tags == [tag for tag in request["Tags"] if tag["Key"] == PLAN_TAG]
+        return bool(tags) and tags == [tag for tag in wanted if tag["Key"] == PLAN_TAG]
     except ClientError as error:
         if error_kind(error) is not ErrorKind.FINAL:
             raise
         raise ServiceProblem(
-            f"job {job} exists, but it is unknown whether this launch created it ({reason(error)}): smdp-launch status "
-            f"{job} shows it, smdp-launch stop {job} stops it"
+            f"{kind} {name} exists, but it is unknown whether this launch created it ({reason(error)}): "
+            f"smdp-launch status {name} shows it, smdp-launch stop {name} stops it"
         ) from error

@@ -10,11 +10,10 @@ from typing import Any
 from smdp_launch.errors import ExitCode, ServiceProblem
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.retry import call_with_retries
-from smdp_launch.jobs.submit import send_source
+from smdp_launch.jobs.submit import create_once, send_source
 from smdp_launch.jobs.transfer.upload import Progress, ignore_progress
 from smdp_launch.plain_text import without_controls
 from smdp_launch.planning.plan import Plan
-from smdp_launch.request.build import PLAN_TAG, Request
 
 ENDED = frozenset({"Completed", "Failed", "Stopped"})
 _EXIT_CODES = {"Completed": ExitCode.OK, "Failed": ExitCode.JOB_FAILED, "Stopped": ExitCode.JOB_STOPPED}
@@ -96,28 +95,17 @@ def create_sweep(clients: Clients, plan: Plan, progress: Progress = ignore_progr
         ServiceProblem: the service refused, did not answer, or another tuning job has the name.
         EnvironmentProblem: the credentials have expired.
     """
-    from botocore.exceptions import ClientError
-
-    request = plan.submitted
+    request, name = plan.submitted, plan.job
 
     def call() -> None:
-        try:
-            clients.sagemaker.create_hyper_parameter_tuning_job(**request)
-        except ClientError as error:
-            if error.response["Error"]["Code"] != "ResourceInUse" or not _is_ours(clients, request):
-                raise
+        clients.sagemaker.create_hyper_parameter_tuning_job(**request)
+
+    def arn() -> str:
+        found = clients.sagemaker.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
+        return str(found["HyperParameterTuningJobArn"])
 
     send_source(clients, plan, progress)
-    call_with_retries(clients, f"sweep {plan.job} could not be created", call)
-
-
-def _is_ours(clients: Clients, request: Request) -> bool:
-    """Whether the existing tuning job is of this launch."""
-    name = request["HyperParameterTuningJobName"]
-    found = clients.sagemaker.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
-    listed = clients.sagemaker.list_tags(ResourceArn=found["HyperParameterTuningJobArn"])["Tags"]
-    tags = [one for one in listed if one["Key"] == PLAN_TAG]
-    return bool(tags) and tags == [one for one in request["Tags"] if one["Key"] == PLAN_TAG]
+    create_once(clients, "sweep", name, call, arn, request["Tags"])
 
 
 def describe_sweep(clients: Clients, name: str) -> SweepState:

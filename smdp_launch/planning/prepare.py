@@ -14,9 +14,9 @@ from smdp_launch.planning.plan import LocalRun, Plan
 from smdp_launch.request.batch import script_hyperparameters, workers_per_host
 from smdp_launch.request.build import training_request
 from smdp_launch.request.hyperparameters import script_arguments
-from smdp_launch.request.names import job_name
+from smdp_launch.request.names import job_name, sweep_name
 from smdp_launch.request.ranks import rank_map
-from smdp_launch.request.tuning import base_name, sweep_name, tuning_request
+from smdp_launch.request.tuning import base_name, tuning_request
 
 
 def make_plan(

@@ -176,9 +176,14 @@ def plan_hash(request: Request, source: SourceTree) -> str:
 
     The job's name contains the time. It is replaced by a constant everywhere, so an unchanged job has the same hash.
     """
+    return request_hash(request, source, request["TrainingJobName"], _ANY_NAME)
+
+
+def request_hash(request: Request, source: SourceTree, name: str, constant: str) -> str:
+    """As ``plan_hash``, for a request of any kind: ``constant`` replaces its ``name``."""
     untagged = {key: value for key, value in request.items() if key != "Tags"}
     text = json.dumps([untagged, source.sha256], sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.replace(request["TrainingJobName"], _ANY_NAME).encode()).hexdigest()
+    return hashlib.sha256(text.replace(name, constant).encode()).hexdigest()
 
 
 def _algorithm(spec: JobSpec) -> Request:

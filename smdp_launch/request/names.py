@@ -13,9 +13,23 @@ def job_name(base: str, now: datetime, suffix: int) -> str:
         now: with a time zone.
         suffix: 0..65535; distinguishes jobs with the same time.
     """
+    return _stamped(base, now, "%Y%m%d%H%M%S", suffix)
+
+
+def sweep_name(base: str, now: datetime, suffix: int) -> str:
+    """``<base>-<UTC yymmddHHMM>-<4 hex>``: at most 32 characters for a base of at most 16.
+
+    Args:
+        now: with a time zone.
+        suffix: 0..65535; distinguishes sweeps of the same minute.
+    """
+    return _stamped(base, now, "%y%m%d%H%M", suffix)
+
+
+def _stamped(base: str, now: datetime, form: str, suffix: int) -> str:
     if not 0 <= suffix < 1 << 16:
         raise ValueError(f"suffix {suffix} is not within 0..65535")
-    return f"{base}-{now.astimezone(timezone.utc):%Y%m%d%H%M%S}-{suffix:04x}"
+    return f"{base}-{now.astimezone(timezone.utc).strftime(form)}-{suffix:04x}"
 
 
 class S3Location(NamedTuple):

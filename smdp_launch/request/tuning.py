@@ -6,24 +6,19 @@ such a definition cannot have.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timezone
 from typing import Any
 
 from smdp_launch.catalog.limits import request_shape, shape
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.jobfile.model.sweep import Sweep
-from smdp_launch.request.build import PLAN_TAG, Request
+from smdp_launch.request.build import PLAN_TAG, Request, request_hash
 from smdp_launch.request.hyperparameters import encode_value
 from smdp_launch.request.limits import Path
 from smdp_launch.source.scan import SourceTree
 
 OPERATION = "CreateHyperParameterTuningJob"
-#: The hyperparameter that SageMaker adds to each trial.
-OBJECTIVE = "_tuning_objective_metric"
 #: The most hyperparameters with a range, of all kinds together.
 MOST_RANGES = 30
 #: Hyperparameters from which SageMaker reads Hyperband's MaxResource, if the request has none.
@@ -40,18 +35,6 @@ _WARM_STARTS = {"identical": "IdenticalDataAndAlgorithm", "transfer": "TransferL
 #: Fields of the training job that the tuning job has under another name or by itself.
 _MOVED = frozenset({"TrainingJobName", "HyperParameters", "Tags"})
 _ANY_NAME = "<sweep>"
-
-
-def sweep_name(base: str, now: datetime, suffix: int) -> str:
-    """``<base>-<UTC yymmddHHMM>-<4 hex>``: at most 32 characters for a base of at most 16.
-
-    Args:
-        now: with a time zone.
-        suffix: 0..65535; distinguishes sweeps of the same minute.
-    """
-    if not 0 <= suffix < 1 << 16:
-        raise ValueError(f"suffix {suffix} is not within 0..65535")
-    return f"{base}-{now.astimezone(timezone.utc):%y%m%d%H%M}-{suffix:04x}"
 
 
 def base_name(spec: JobSpec) -> str:
@@ -111,9 +94,7 @@ def lost_fields(training: Mapping[str, Any]) -> Iterator[Path]:
 
 def tuning_hash(request: Request, source: SourceTree) -> str:
     """The hash of the request without its name and tags, and of the source, as ``plan_hash`` of a training job."""
-    untagged = {key: value for key, value in request.items() if key != "Tags"}
-    text = json.dumps([untagged, source.sha256], sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.replace(request["HyperParameterTuningJobName"], _ANY_NAME).encode()).hexdigest()
+    return request_hash(request, source, request["HyperParameterTuningJobName"], _ANY_NAME)
 
 
 def range_names(sweep: Sweep) -> list[str]:

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
-from smdp_launch.catalog.faults import is_amount
+from smdp_launch.catalog.faults import is_amount, read_fault
 
 Kind = Literal["slow-start", "crash", "overload"]
 
@@ -40,12 +40,7 @@ class EndpointFault:
         Raises:
             ValueError: the text is not that of a fault.
         """
-        try:
-            fault = EndpointFault(**json.loads(text))
-        except TypeError as error:
-            raise ValueError(f"{text!r} is not a fault of an endpoint: {error}") from error
-        if fault.kind not in KINDS:
-            raise ValueError(f"{text!r} is not a fault of an endpoint: its kind must be one of {', '.join(KINDS)}")
+        fault = read_fault(EndpointFault, text, KINDS, "a fault of an endpoint")
         if not (is_amount(fault.seconds) and is_amount(fault.after)):
             raise ValueError(f"{text!r} is not a fault of an endpoint: its numbers must be 0 or more")
         return fault

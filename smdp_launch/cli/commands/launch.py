@@ -183,7 +183,7 @@ def _where(plan: Plan) -> str:
 
 def _require_for_sweep(plan: Plan, launch: LaunchOptions) -> None:
     """Options that are about one job."""
-    if plan.tuning is None or launch.dry_run:
+    if plan.tuning is None:
         return
     given = {"--json": launch.as_json, "--report": launch.report, "--wait-for-capacity": launch.capacity_wait}
     for option, value in given.items():

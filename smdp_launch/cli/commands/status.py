@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from smdp_launch.errors import SmdpError
     from smdp_launch.jobs.checkpoints.listing import Checkpoints
     from smdp_launch.jobs.job import Job
-    from smdp_launch.jobs.records.history import Launch
     from smdp_launch.jobs.service.clients import Clients
     from smdp_launch.jobs.status.description import Description
     from smdp_launch.run_metrics.run import RunMetrics
@@ -31,12 +30,12 @@ def command(name: str | None, region: str | None, as_json: bool) -> None:
     from smdp_launch.api import attach
     from smdp_launch.cli.render.job.status import RunNow, print_status, status_json
     from smdp_launch.cli.render.terminal.retries import print_retry
-    from smdp_launch.cli.shared.sweeps import sweep_of
+    from smdp_launch.cli.shared.sweeps import show_sweep, sweep_of
     from smdp_launch.jobs.run import network_of, price_of, usd
 
     launched = sweep_of(name, region)
     if launched is not None:
-        _show_sweep(launched, as_json)
+        show_sweep(launched.job, launched.where, launched.state, as_json)
         return
     job = attach(name, region=region)
     job.on_waiting = print_retry
@@ -50,20 +49,6 @@ def command(name: str | None, region: str | None, as_json: bool) -> None:
         print_document(status_json(job, description, checkpoints, run))
     else:
         print_status(job, description, checkpoints, run)
-
-
-def _show_sweep(launched: Launch, as_json: bool) -> None:
-    from smdp_launch.cli.render.sweeps import print_sweep
-    from smdp_launch.cli.shared.sweeps import connected, record_sweep_end
-    from smdp_launch.jobs.sweeps import describe_sweep
-
-    with connected(launched) as clients:
-        sweep = describe_sweep(clients, launched.job)
-    record_sweep_end(sweep)
-    if as_json:
-        print_document(sweep.to_json())
-    else:
-        print_sweep(sweep)
 
 
 def _metrics(clients: Clients, description: Description) -> RunMetrics | SmdpError | None:

@@ -24,7 +24,7 @@ def command(name: str | None, region: str | None, as_json: bool) -> None:
 
     launched = sweep_of(name, region)
     if launched is not None:
-        with connected(launched) as clients:
+        with connected(launched.where, launched.state) as clients:
             stopped = stop_sweep(clients, launched.job)
         if as_json:
             print_document(stop_document(launched.job, launched.where, stopped))

@@ -7,7 +7,7 @@ import click
 from smdp_launch.cli.render.next_step import print_next
 from smdp_launch.cli.render.terminal.console import Console
 from smdp_launch.cli.render.terminal.table import Column, print_table
-from smdp_launch.jobs.sweeps import SweepState
+from smdp_launch.jobs.sweeps import ENDED, SweepState
 from smdp_launch.units import count, duration
 
 _STYLES = {"Completed": "green", "Failed": "red"}
@@ -28,7 +28,7 @@ def print_sweep(sweep: SweepState) -> None:
 
 def state_text(sweep: SweepState) -> str:
     """Such as ``InProgress, 3 of 20 trials ended, best validation:loss 0.25``."""
-    ended = sum(one.status in ("Completed", "Failed", "Stopped") for one in sweep.trials)
+    ended = sum(one.status in ENDED for one in sweep.trials)
     of = f"{ended} of {count(sweep.most, 'trial')}" if sweep.most is not None else count(ended, "trial")
     text = f"{sweep.status}, {of} ended"
     failed = sum(one.status == "Failed" for one in sweep.trials)

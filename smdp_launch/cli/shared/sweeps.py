@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from smdp_launch.cli.render.json_output import print_document
 from smdp_launch.cli.render.next_step import print_note
 
 if TYPE_CHECKING:
@@ -28,13 +29,27 @@ def sweep_of(name: str | None, region: str | None) -> Launch | None:
 
 
 @contextmanager
-def connected(launched: Launch) -> Iterator[Clients]:
+def connected(where: str | None, state: str | None) -> Iterator[Clients]:
     from smdp_launch.cli.render.terminal.retries import print_retry
     from smdp_launch.jobs.service.clients import connection
 
-    with connection(launched.where, launched.state)() as clients:
+    with connection(where, state)() as clients:
         clients.on_waiting = print_retry
         yield clients
+
+
+def show_sweep(name: str, where: str | None, state: str | None, as_json: bool) -> None:
+    """Print the sweep with its trials, and record its end."""
+    from smdp_launch.cli.render.sweeps import print_sweep
+    from smdp_launch.jobs.sweeps import describe_sweep
+
+    with connected(where, state) as clients:
+        sweep = describe_sweep(clients, name)
+    record_sweep_end(sweep)
+    if as_json:
+        print_document(sweep.to_json())
+    else:
+        print_sweep(sweep)
 
 
 def submit_sweep(clients: Clients, plan: Plan) -> None:

@@ -14,7 +14,8 @@ from smdp_launch.cli.commands.rehearse.sharing import (
     job,
     print_report,
     report_page,
-    require_writable,
+    within,
+    writable_page,
 )
 from smdp_launch.cli.shared import options
 from smdp_launch.cli.shared.checking import check
@@ -46,14 +47,7 @@ _after = click.option(
     show_default=True,
     help="Inject the fault this many seconds after the endpoint is in service.",
 )
-_within = click.option(
-    "--within",
-    metavar="SECONDS",
-    type=SECONDS,
-    default=60,
-    show_default=True,
-    help="Seconds within which the endpoint must answer again.",
-)
+_within = within("the endpoint must answer again")
 
 
 @click.command("slow-start", short_help="Start the containers of an endpoint slowly.")
@@ -125,7 +119,6 @@ def _rehearse(
     from smdp_launch import __version__
     from smdp_launch.catalog.hosting.faults import EndpointFault
     from smdp_launch.checking.inputs import LocalRequest
-    from smdp_launch.cli.render.diagnostics import print_diagnostics
     from smdp_launch.cli.render.rehearse import print_endpoint_fault
     from smdp_launch.cli.render.terminal.retries import print_retry
     from smdp_launch.cli.shared.follow_session import interrupts_deferred
@@ -139,12 +132,9 @@ def _rehearse(
     from smdp_launch.serving.trained import model_of
 
     require_linux("rehearse")
-    if page is not None:
-        page = page.resolve()
-        require_writable(page)
+    page = writable_page(page)
     checked = check(job_file, LocalRequest(), settings=settings)
     spec, _ = checked.require()
-    print_diagnostics([one for one in checked.diagnostics if one.severity.value == "error"])
     if spec.serve is None:
         raise Refused(f"{checked.path}: {NO_SECTION}")
     if spec.serve.kind not in ("realtime", "serverless"):

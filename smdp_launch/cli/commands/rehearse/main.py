@@ -14,8 +14,9 @@ from smdp_launch.cli.commands.rehearse.sharing import (
     duration,
     job,
     print_report,
-    require_writable,
     run_options,
+    within,
+    writable_page,
 )
 from smdp_launch.cli.shared.amounts import Amount, Seconds
 from smdp_launch.cli.shared.checking import check
@@ -128,14 +129,7 @@ def resume(**values: Any) -> int:
 @command.command("kill", short_help="Kill a worker.")
 @job
 @_when
-@click.option(
-    "--within",
-    metavar="SECONDS",
-    type=SECONDS,
-    default=60,
-    show_default=True,
-    help="Seconds within which the job must end.",
-)
+@within("the job must end")
 @run_options
 def kill(within: float, **values: Any) -> int:
     """Kill a worker of JOBFILE (default: job.yaml), as the system does when memory runs out.
@@ -260,9 +254,7 @@ def _rehearse(
         raise click.BadParameter(f"{kind} affects all hosts: pass a step alone, such as @120", param_hint="--at")
     if after is not None and at.step is not None:
         raise click.UsageError("--after and a step in --at exclude each other: pass one of them")
-    if page is not None:
-        page = page.resolve()
-        require_writable(page)
+    page = writable_page(page)
     request = local_request(local_values)._replace(rehearses=kind)
     checked = check(job_file, request, settings=settings)
     checked.require()

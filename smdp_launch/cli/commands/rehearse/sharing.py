@@ -37,6 +37,12 @@ def duration(default: float, text: str) -> Callable[[_Command], _Command]:
     )
 
 
+def within(text: str) -> Callable[[_Command], _Command]:
+    return click.option(
+        "--within", metavar="SECONDS", type=SECONDS, default=60, show_default=True, help=f"Seconds within which {text}."
+    )
+
+
 job = combined(options.job_file, options.settings)
 report_page = click.option(
     "--report",
@@ -57,14 +63,18 @@ run_options = combined(
 )
 
 
-def require_writable(page: Path) -> None:
-    """Check before the job runs whether the report can be written."""
+def writable_page(page: Path | None) -> Path | None:
+    """The absolute path of the report, after a check before the job runs whether it can be written."""
     from smdp_launch.errors import EnvironmentProblem
 
+    if page is None:
+        return None
+    page = page.resolve()
     if page.exists() and not page.is_file():
         raise EnvironmentProblem(f"{page} exists and is not a regular file: pass another --report")
     if not os.access(page.parent, os.W_OK | os.X_OK):
         raise EnvironmentProblem(f"{page} cannot be written: {page.parent} does not exist or is not writable")
+    return page
 
 
 def print_report(report: Report, as_json: bool, page: Path | None, request: Path | None = None) -> None:

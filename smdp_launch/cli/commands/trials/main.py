@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import click
 
-from smdp_launch.cli.render.json_output import print_document
 from smdp_launch.cli.shared import options
 
 
@@ -15,12 +14,8 @@ def command(name: str | None, region: str | None, as_json: bool) -> None:
 
     A trial is a training job: `logs`, `status` and `download` accept its name.
     """
-    from smdp_launch.cli.render.sweeps import print_sweep
-    from smdp_launch.cli.render.terminal.retries import print_retry
-    from smdp_launch.cli.shared.sweeps import record_sweep_end, sweep_of
+    from smdp_launch.cli.shared.sweeps import show_sweep, sweep_of
     from smdp_launch.errors import Refused
-    from smdp_launch.jobs.service.clients import connection
-    from smdp_launch.jobs.sweeps import describe_sweep
 
     launched = sweep_of(name, region)
     if launched is None and (name is None or region is None):
@@ -28,11 +23,4 @@ def command(name: str | None, region: str | None, as_json: bool) -> None:
         raise Refused(f"{what} of this folder: give the name of one (`smdp-launch list`), or with --region any")
     found = launched.job if launched is not None else str(name)
     where, state = (launched.where, launched.state) if launched is not None else (region, None)
-    with connection(where, state)() as clients:
-        clients.on_waiting = print_retry
-        sweep = describe_sweep(clients, found)
-    record_sweep_end(sweep)
-    if as_json:
-        print_document(sweep.to_json())
-    else:
-        print_sweep(sweep)
+    show_sweep(found, where, state, as_json)
