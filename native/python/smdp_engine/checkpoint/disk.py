@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import os
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, Iterator, Union
 
 _DEFAULT_FOLDER = "/opt/ml/checkpoints"
 
@@ -16,10 +16,17 @@ def checkpoint_folder(folder: Union[str, Path, None]) -> Path:
 
 def write_whole(path: Path, write: Any) -> None:
     """Write a file with ``write(partial)``, which gets a temporary path, and rename it when it is on the disk."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
+    with renamed_when_written(path) as partial:
         write(partial)
         sync(partial)
+
+
+@contextlib.contextmanager
+def renamed_when_written(path: Path) -> Iterator[Path]:
+    """A temporary path, whose file has to be on the disk at the end. After an error it is removed."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        yield partial
         partial.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):

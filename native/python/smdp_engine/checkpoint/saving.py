@@ -5,7 +5,6 @@ import dataclasses
 import os
 import re
 import socket
-import sys
 import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
@@ -21,7 +20,7 @@ from .errors import CheckpointError
 from .marker import MARKER, path_of, remove_checkpoint, steps_in, write_marker
 from .notice import report_save
 from .planning import Buffers, SharingPlanner, is_replica, plan_key
-from .random_state import random_state, set_random_state
+from .random_state import random_state, restore_random_state
 from .ranks import agree, gather_to_first, rank, scatter_from_first, world_size
 from .retention import retained
 from .structure import put_tensors, take_tensors
@@ -247,7 +246,7 @@ def read_state(folder: Path, step: int, into: Mapping[str, Any], group: Any) -> 
     planner = _ReadPlanner()
     _read(reader, whole, planner, wanted)
     state = put_tensors(planner.loaded[_STRUCTURE], wanted)
-    _restore_random(planner.loaded.get(own), saved_by, group)
+    restore_random_state(planner.loaded.get(own), saved_by, group)
     return state
 
 
@@ -258,16 +257,6 @@ def _read(reader: FileSystemReader, metadata: Metadata, planner: _ReadPlanner, w
     local = reader.prepare_local_plan(planner.create_local_plan())
     (plan,) = reader.prepare_global_plan(planner.create_global_plan([local]))
     reader.read_data(planner.finish_plan(plan), planner).wait()
-
-
-def _restore_random(state: Optional[Mapping[str, Any]], saved_by: int, group: Any) -> None:
-    if state is not None:
-        set_random_state(state)
-    elif rank(group) == 0:
-        sys.stderr.write(
-            f"smdp: the checkpoint has the random state of {saved_by} ranks, and there are {world_size(group)}: "
-            "the random state is not restored\n"
-        )
 
 
 def _flat(context: Context, state: Mapping[str, Any]) -> Dict[str, Any]:

@@ -9,13 +9,12 @@ import importlib
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Union
 
 from .disk import checkpoint_folder, digest, write_whole
 from .errors import CheckpointError
-from .random_state import random_state, set_random_state
+from .random_state import random_state, restore_random_state
 from .ranks import agree, gather, rank, world_size
 from .retention import checked_retention, retained
 
@@ -85,7 +84,9 @@ class Checkpoints:
                 f"all ranks resume from step {step}, but {self._path(step).name} is missing or incomplete {where}"
             )
         content: Dict[str, Any] = _torch_load(self._path(step), map_location)
-        self._restore_random(content["random"])
+        states = content["random"]
+        of_rank = states[rank(self._group)] if len(states) == world_size(self._group) else None
+        restore_random_state(of_rank, len(states), self._group)
         return {"step": int(content["step"]), **content["state"]}
 
     def _attempt(self, step: int, content: Mapping[str, Any]) -> Optional[Exception]:
@@ -141,15 +142,6 @@ class Checkpoints:
         except (OSError, ValueError):
             return {}
         return latest if isinstance(latest, dict) else {}
-
-    def _restore_random(self, states: List[Any]) -> None:
-        if len(states) == world_size(self._group):
-            set_random_state(states[rank(self._group)])
-        elif rank(self._group) == 0:
-            sys.stderr.write(
-                f"smdp: the checkpoint has the random state of {len(states)} ranks, and there are "
-                f"{world_size(self._group)}: the random state is not restored\n"
-            )
 
 
 def _torch_load(path: Path, map_location: Any) -> Any:

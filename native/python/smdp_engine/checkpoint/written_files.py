@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterator, Union
 
 from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemWriter
 
-from .disk import sync
+from .disk import renamed_when_written, sync
 
 Facts = Dict[str, Dict[str, Any]]
 _Path = Union[str, "os.PathLike[str]"]
@@ -28,16 +28,8 @@ class WrittenFiles(FileSystem):
                 yield stream
             return
         target = Path(path)
-        partial = target.with_name(f".{target.name}.partial")
-        try:
-            with _HashedFile(partial) as file:
-                yield file
-            partial.replace(target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                partial.unlink()
-            raise
-        sync(target.parent)
+        with renamed_when_written(target) as partial, _HashedFile(partial) as file:
+            yield file
         self.facts[target.name] = {"bytes": file.size, "sha256": file.digest.hexdigest()}
 
     def rename(self, path: _Path, new_path: _Path) -> None:
