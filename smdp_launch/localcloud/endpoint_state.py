@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from smdp_launch.localcloud.end_state import Ending, known_fields, limited
 from smdp_launch.localcloud.files import read_json, write_json
-
-_REASON_LIMIT = 1024  # characters, the service's limit of FailureReason
 
 
 @dataclass
@@ -56,14 +54,14 @@ class EndpointState:
     variants: list[dict[str, Any]] = field(default_factory=list)
 
     def fail(self, reason: str, now: float) -> None:
-        self.failure = reason[:_REASON_LIMIT]
+        self.failure = limited(reason)
         self.status = "Failed"
         self.variants = []
         self.modified = now
 
 
 @dataclass
-class TransformState:
+class TransformState(Ending):
     """Of a transform job. Times are seconds since 1970; `started` and `ended` are None before."""
 
     created: float
@@ -73,24 +71,15 @@ class TransformState:
     ended: float | None = None
     failure: str | None = None
 
-    @property
-    def has_ended(self) -> bool:
-        return self.status in ("Completed", "Failed", "Stopped")
-
-    def end(self, status: str, failure: str | None, now: float) -> None:
-        self.status, self.failure = status, failure[:_REASON_LIMIT] if failure else None
-        self.ended = self.modified = now
-
 
 def read_transform(path: Path) -> TransformState | None:
     record = read_json(path)
-    return TransformState(**_known(TransformState, record)) if record else None
+    return TransformState(**known_fields(TransformState, record)) if record else None
 
 
 def read(path: Path) -> EndpointState | None:
-    """A later version may add fields, which are ignored."""
     record = read_json(path)
-    return EndpointState(**_known(EndpointState, record)) if record else None
+    return EndpointState(**known_fields(EndpointState, record)) if record else None
 
 
 def write(path: Path, state: EndpointState | TransformState) -> None:
@@ -99,13 +88,8 @@ def write(path: Path, state: EndpointState | TransformState) -> None:
 
 def read_deployment(path: Path) -> Deployment | None:
     record = read_json(path)
-    return Deployment(**_known(Deployment, record)) if record else None
+    return Deployment(**known_fields(Deployment, record)) if record else None
 
 
 def write_deployment(path: Path, deployment: Deployment) -> None:
     write_json(path, asdict(deployment))
-
-
-def _known(kind: type, record: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the record that the dataclass has."""
-    return {one.name: record[one.name] for one in fields(kind) if one.name in record}

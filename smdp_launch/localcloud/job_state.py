@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from smdp_launch.localcloud.end_state import ENDED, known_fields, limited
 from smdp_launch.localcloud.files import read_json, write_json
-
-ENDED = ("Completed", "Failed", "Stopped")
-_REASON_LIMIT = 1024  # characters, the service's limit of FailureReason
 
 
 @dataclass
@@ -73,7 +71,7 @@ class JobState:
             self.ended = now
 
     def fail(self, reason: str, now: float) -> None:
-        self.failure = reason[:_REASON_LIMIT]
+        self.failure = limited(reason)
         self.end("Failed", "Failed", "Training job failed", now)
 
 
@@ -84,11 +82,10 @@ def new(now: float) -> JobState:
 
 
 def read(path: Path) -> JobState | None:
-    """A later version may add fields, which are ignored."""
     record = read_json(path)
     if not record:
         return None
-    return JobState(**{one.name: record[one.name] for one in fields(JobState) if one.name in record})
+    return JobState(**known_fields(JobState, record))
 
 
 def write(path: Path, state: JobState) -> None:

@@ -216,6 +216,11 @@ class SupervisedFolder:
         return self.root / "state.json"
 
     @property
+    def request(self) -> Path:
+        """Of the call that created it; an endpoint has a `deployment` instead."""
+        return self.root / "request.json"
+
+    @property
     def stop(self) -> Path:
         """Exists once a stop was requested. Its `grace`, if present, is the seconds from SIGTERM to SIGKILL."""
         return self.root / "stop.json"
@@ -247,10 +252,6 @@ class SupervisedFolder:
 class JobFolder(SupervisedFolder):
     """The files of one job. Each has one writer: the server writes `request`, `stop` and, once the supervisor has
     died, `state`; the supervisor writes the rest."""
-
-    @property
-    def request(self) -> Path:
-        return self.root / "request.json"
 
     @property
     def logs(self) -> Path:
@@ -289,10 +290,6 @@ class TuningFolder(SupervisedFolder):
     """The files of one tuning job. Its trials have folders of their own, as all training jobs. The server writes
     `request`, `stop`, `tags` and, once the supervisor has died, `state`; the supervisor writes the rest."""
 
-    @property
-    def request(self) -> Path:
-        return self.root / "request.json"
-
 
 @dataclass(frozen=True)
 class EndpointFolder(SupervisedFolder):
@@ -327,10 +324,6 @@ class EndpointFolder(SupervisedFolder):
 @dataclass(frozen=True)
 class TransformFolder(EndpointFolder):
     """The files of one transform job, whose hosts serve its model as those of an endpoint do."""
-
-    @property
-    def request(self) -> Path:
-        return self.root / "request.json"
 
     @property
     def logs(self) -> Path:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from smdp_launch.localcloud.end_state import Ending, known_fields
 from smdp_launch.localcloud.files import read_json, write_json
-
-_REASON_LIMIT = 1024  # characters, the service's limit of FailureReason
 
 
 @dataclass
@@ -31,7 +30,7 @@ class TrialRecord:
 
 
 @dataclass
-class TuningState:
+class TuningState(Ending):
     """Times are seconds since 1970. `trials` are in the order in which they were started."""
 
     created: float
@@ -41,24 +40,13 @@ class TuningState:
     failure: str | None = None
     trials: list[TrialRecord] = field(default_factory=list)
 
-    @property
-    def has_ended(self) -> bool:
-        return self.status in ("Completed", "Failed", "Stopped")
-
-    def end(self, status: str, failure: str | None, now: float) -> None:
-        self.status, self.failure = status, failure[:_REASON_LIMIT] if failure else None
-        self.ended = self.modified = now
-
 
 def read(path: Path) -> TuningState | None:
-    """A later version may add fields, which are ignored."""
     record = read_json(path)
     if not record:
         return None
-    known = {one.name: record[one.name] for one in fields(TuningState) if one.name in record}
-    names = {one.name for one in fields(TrialRecord)}
-    trials = [TrialRecord(**{key: value for key, value in one.items() if key in names}) for one in record["trials"]]
-    return TuningState(**{**known, "trials": trials})
+    trials = [TrialRecord(**known_fields(TrialRecord, one)) for one in record["trials"]]
+    return TuningState(**{**known_fields(TuningState, record), "trials": trials})
 
 
 def write(path: Path, state: TuningState) -> None:

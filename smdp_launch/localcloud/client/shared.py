@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from smdp_launch.localcloud import job_state, tuning_state
 from smdp_launch.localcloud.client import sdk_defaults
@@ -22,12 +23,13 @@ from smdp_launch.localcloud.client.connect import (
     server_pid,
 )
 from smdp_launch.localcloud.files import Lock, is_locked, read_json, write_json
-from smdp_launch.localcloud.layout import EndpointFolder, JobFolder, StateFolder, TuningFolder
+from smdp_launch.localcloud.layout import EndpointFolder, JobFolder, StateFolder, SupervisedFolder, TuningFolder
 from smdp_launch.localcloud.processes import has_open
 
 _CLEAN_UP_WAIT = 30.0  # seconds that a stopped job has for its upload and its cleaning up
 _EXIT_WAIT = 10.0  # seconds for a server to exit
 _TICK = 0.05
+_Folder = TypeVar("_Folder", bound=SupervisedFolder)
 
 
 @dataclass(frozen=True)
@@ -149,21 +151,12 @@ def _tunings(state: StateFolder) -> dict[str, TuningFolder]:
 
 def _end_tunings(state: StateFolder, grace: float) -> tuple[str, ...]:
     """Tuning jobs start no more trials, and end when their trials have."""
-    stopped: dict[str, None] = {}
-    deadline = time.monotonic() + grace + _CLEAN_UP_WAIT
-    while found := _tunings(state):
-        for name, folder in found.items():
-            if name not in stopped:
-                write_json(folder.stop, {"time": time.time()})
-                stopped[name] = None
-            for one in _trials(state, folder):
-                write_json(one.stop, {"time": time.time(), "grace": grace})
-            if time.monotonic() > deadline:
-                _kill_supervisor(folder)
-        if time.monotonic() > deadline + _EXIT_WAIT:
-            raise LocalCloudError(f"{next(iter(found))} does not end; see {next(iter(found.values())).supervisor_log}.")
-        time.sleep(_TICK)
-    return tuple(stopped)
+
+    def stop_trials(folder: TuningFolder) -> None:
+        for one in _trials(state, folder):
+            write_json(one.stop, {"time": time.time(), "grace": grace})
+
+    return _end(lambda: _tunings(state), grace, always=stop_trials)
 
 
 def _trials(state: StateFolder, folder: TuningFolder) -> list[JobFolder]:
@@ -175,40 +168,44 @@ def _trials(state: StateFolder, folder: TuningFolder) -> list[JobFolder]:
 
 def _end_endpoints(state: StateFolder, grace: float) -> tuple[str, ...]:
     """Endpoints that failed to be created have no processes and stay, with their reason."""
+    return _end(lambda: _serving(state), grace)
+
+
+def _end_jobs(state: StateFolder, grace: float) -> tuple[str, ...]:
+    return _end(lambda: {one.name: one for one in _unended(state)}, grace, title="Job ")
+
+
+def _end(
+    find: Callable[[], Mapping[str, _Folder]],
+    grace: float,
+    always: Callable[[_Folder], None] = lambda _: None,
+    title: str = "",
+) -> tuple[str, ...]:
+    """Stop what `find` finds until it finds nothing. A supervisor that does not exit in time is killed.
+
+    Args:
+        find: the folders of what runs, by their names.
+        always: called again and again with each of the folders.
+        title: before the name in the error.
+    """
     stopped: dict[str, None] = {}
     deadline = time.monotonic() + grace + _CLEAN_UP_WAIT
-    while found := _serving(state):
+    while found := find():
         for name, folder in found.items():
             if name not in stopped:
                 write_json(folder.stop, {"time": time.time(), "grace": grace})
                 stopped[name] = None
+            always(folder)
             if time.monotonic() > deadline:
                 _kill_supervisor(folder)
         if time.monotonic() > deadline + _EXIT_WAIT:
             name, folder = next(iter(found.items()))
-            raise LocalCloudError(f"{name} does not end; see {folder.supervisor_log}.")
+            raise LocalCloudError(f"{title}{name} does not end; see {folder.supervisor_log}.")
         time.sleep(_TICK)
     return tuple(stopped)
 
 
-def _end_jobs(state: StateFolder, grace: float) -> tuple[str, ...]:
-    stopped: dict[str, None] = {}
-    deadline = time.monotonic() + grace + _CLEAN_UP_WAIT
-    while unended := _unended(state):
-        for folder in unended:
-            if folder.name not in stopped:
-                write_json(folder.stop, {"time": time.time(), "grace": grace})
-                stopped[folder.name] = None
-        if time.monotonic() > deadline + _EXIT_WAIT:
-            raise LocalCloudError(f"Job {unended[0].name} does not end; see {unended[0].supervisor_log}.")
-        if time.monotonic() > deadline:
-            for folder in unended:
-                _kill_supervisor(folder)
-        time.sleep(_TICK)
-    return tuple(stopped)
-
-
-def _kill_supervisor(folder: JobFolder | EndpointFolder | TuningFolder) -> None:
+def _kill_supervisor(folder: SupervisedFolder) -> None:
     """The hosts end with their supervisor, and the server finalizes the job or endpoint."""
     record = read_json(folder.pid)
     if record and has_open(record["pid"], folder.lock):

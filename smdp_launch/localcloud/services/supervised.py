@@ -11,12 +11,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from smdp_launch.localcloud.environment import server_environment
 from smdp_launch.localcloud.errors import ServiceError, validation
 from smdp_launch.localcloud.files import Lock, is_locked, read_json, remove_tree, write_json
 from smdp_launch.localcloud.layout import StateFolder, SupervisedFolder
+from smdp_launch.localcloud.services.tags import of_request
 
 _UNFINISHED = ".new-"
 
@@ -145,3 +146,10 @@ class Supervised(Generic[Folder]):
                 start_new_session=True,
                 pass_fds=(lock.fileno(),),
             )
+
+
+def write_request(draft: SupervisedFolder, request: Mapping[str, Any], region: str) -> None:
+    """Write the call that creates what is in the folder: its region, its tags, and the rest of the request."""
+    write_json(draft.region_file, {"region": region})
+    write_json(draft.tags, of_request(request))
+    write_json(draft.request, {key: value for key, value in request.items() if key != "Tags"})

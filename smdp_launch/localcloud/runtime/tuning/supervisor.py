@@ -16,10 +16,11 @@ from typing import Any
 
 from smdp_launch.localcloud import processes, tuning_state
 from smdp_launch.localcloud.client.platform import Platform, PlatformError
+from smdp_launch.localcloud.end_state import ENDED
 from smdp_launch.localcloud.environment import isolate
 from smdp_launch.localcloud.files import read_json, write_json
 from smdp_launch.localcloud.layout import TuningFolder
-from smdp_launch.localcloud.runtime.tuning.trials import ENDED, look, to_stop_early, trial_request
+from smdp_launch.localcloud.runtime.tuning.trials import look, to_stop_early, trial_request
 from smdp_launch.localcloud.runtime.tuning.values import most_trials, objective_of, trial_values
 from smdp_launch.localcloud.tuning_state import TrialRecord, TuningState
 

@@ -15,7 +15,6 @@ from smdp_launch.localcloud.tuning_state import TrialRecord
 
 #: The hyperparameter that the service adds to each trial.
 OBJECTIVE = "_tuning_objective_metric"
-ENDED = ("Completed", "Failed", "Stopped")
 _FEWEST = 3  # completed trials before early stopping compares with their median
 
 #: Fields of a definition that are no fields of a training job.

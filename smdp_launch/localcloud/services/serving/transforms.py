@@ -23,8 +23,8 @@ from smdp_launch.localcloud.services.listing import Entry, listed
 from smdp_launch.localcloud.services.serving.configurations import MAX_HOSTS
 from smdp_launch.localcloud.services.serving.models import container, unsupported
 from smdp_launch.localcloud.services.serving.resources import Resources
-from smdp_launch.localcloud.services.supervised import Supervised
-from smdp_launch.localcloud.services.tags import check_tags, of_request
+from smdp_launch.localcloud.services.supervised import Supervised, write_request
+from smdp_launch.localcloud.services.tags import check_tags
 
 _SUPERVISOR = "smdp_launch.localcloud.runtime.serving.transform"
 _MOST_IN_PROGRESS = 100  # MiB: MaxConcurrentTransforms times MaxPayloadInMB
@@ -61,9 +61,7 @@ class TransformService:
 
         def write(draft: TransformFolder) -> None:
             now = round(time.time(), 3)
-            write_json(draft.region_file, {"region": caller.region()})
-            write_json(draft.tags, of_request(request))
-            write_json(draft.request, {key: value for key, value in request.items() if key != "Tags"})
+            write_request(draft, request, caller.region())
             endpoint_state.write_deployment(draft.deployment, deployment)
             endpoint_state.write(draft.state, TransformState(now, now))
 

@@ -12,17 +12,17 @@ from typing import Any
 from smdp_launch.localcloud import tuning_state
 from smdp_launch.localcloud.account import AccountFile
 from smdp_launch.localcloud.arns import training_job_arn, tuning_job_arn
+from smdp_launch.localcloud.end_state import ENDED
 from smdp_launch.localcloud.errors import ServiceError, validation
 from smdp_launch.localcloud.files import read_json, write_json
 from smdp_launch.localcloud.layout import JOB_NAME, StateFolder, TuningFolder
 from smdp_launch.localcloud.protocol import caller
 from smdp_launch.localcloud.protocol.requests import Action, Parameters, checked
-from smdp_launch.localcloud.runtime.tuning.trials import ENDED, best, look, trial_request
+from smdp_launch.localcloud.runtime.tuning.trials import best, look, trial_request
 from smdp_launch.localcloud.runtime.tuning.values import objective_of, trial_values
 from smdp_launch.localcloud.services.listing import Entry, listed
 from smdp_launch.localcloud.services.paging import numbered_page
-from smdp_launch.localcloud.services.supervised import Supervised
-from smdp_launch.localcloud.services.tags import of_request
+from smdp_launch.localcloud.services.supervised import Supervised, write_request
 from smdp_launch.localcloud.services.training.job_store import JobStore
 from smdp_launch.localcloud.services.training.request_checks import check_training_job
 from smdp_launch.localcloud.services.tuning.checks import check_tuning_job
@@ -69,9 +69,7 @@ class TuningService:
 
         def write(draft: TuningFolder) -> None:
             now = round(time.time(), 3)
-            write_json(draft.region_file, {"region": caller.region()})
-            write_json(draft.tags, of_request(request))
-            write_json(draft.request, {key: value for key, value in request.items() if key != "Tags"})
+            write_request(draft, request, caller.region())
             tuning_state.write(draft.state, TuningState(now, now))
 
         self._supervised.start(name, write, _taken)
