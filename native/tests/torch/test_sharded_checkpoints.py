@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -153,3 +154,25 @@ ShardedCheckpoints({str(tmp_path)!r}).async_save(4, weights=torch.ones(1_000_000
     found = ShardedCheckpoints(tmp_path).load()
     assert found is not None
     assert (found["step"], found["weights"].sum().item()) == (4, 1_000_000)
+
+
+def test_asynchronous_save_reports_at_the_next_call_and_never_from_its_thread(
+    tmp_path: Path, capfd: "pytest.CaptureFixture[str]"
+) -> None:
+    """Between the text of a line that the script prints and its end, a thread can print, and both lines are lost."""
+    import torch
+
+    checkpoints = ShardedCheckpoints(tmp_path)
+    checkpoints.async_save(1, weights=torch.full((300,), 1.0))
+    for thread in [one for one in threading.enumerate() if one.name == "smdp-checkpoint"]:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert (tmp_path / "checkpoint-0000000001/COMPLETE").is_file()
+    before = capfd.readouterr()
+    checkpoints.wait()
+    after = capfd.readouterr()
+    assert (before.out, before.err) == ("", "")
+    assert [json.loads(line)["event"] for line in after.out.splitlines()] == ["checkpoint_saved"]
+    assert after.err.startswith("smdp: the first checkpoint, of step 1, ")
+    checkpoints.wait()
+    assert capfd.readouterr().out == ""

@@ -18,7 +18,6 @@ from torch.distributed.checkpoint.planner import ReadItem, SavePlan
 from .commit import Agreement, Outcome, Part, error_of
 from .errors import CheckpointError
 from .marker import MARKER, path_of, remove_checkpoint, steps_in, write_marker
-from .notice import report_save
 from .planning import Buffers, SharingPlanner, is_replica, plan_key
 from .random_state import random_state, restore_random_state
 from .ranks import agree, gather_to_first, rank, scatter_from_first, world_size
@@ -39,8 +38,6 @@ class Context:
         name: of the save, the same on all ranks.
         began, deadline: by `time.monotonic`.
         retention: `keep_last` and `keep_every`.
-        is_first: whether it is the first save of the script.
-        stalled: seconds for which the script has waited; None if it waits until the end.
     """
 
     folder: Path
@@ -51,8 +48,6 @@ class Context:
     began: float
     deadline: float
     retention: Tuple[int, Optional[int]]
-    is_first: bool
-    stalled: Optional[float] = None
 
     @property
     def path(self) -> Path:
@@ -136,8 +131,6 @@ class _Save:
         outcome = agreement.reach(part, self._commit)
         if error_of(outcome) is None:
             self._retain(set(outcome["keep"]))
-            if context.rank == 0:
-                report_save(context.step, outcome, context.stalled, context.is_first)
         else:
             self._abandon()
         return outcome

@@ -10,12 +10,14 @@ import itertools
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
-from typing import Any, Dict, Optional, Set, Union
+from typing import Any, Callable, Dict, Optional, Set, Union
 
-from .commit import error_of
+from .commit import Outcome, error_of
 from .disk import checkpoint_folder
 from .errors import CheckpointError
+from .notice import report_save
 from .ranks import agree, rank, world_size
 from .retention import checked_retention
 from .selection import choose_step
@@ -130,13 +132,13 @@ class ShardedCheckpoints:
             began=began,
             deadline=began + self._timeout,
             retention=self._retention,
-            is_first=self._is_first,
         )
         save = self._plans.prepare(context, state, copy=asynchronous)
+        stalled = time.monotonic() - began if asynchronous else None
+        report = partial(report_save, step, stalled=stalled, is_first=self._is_first) if context.rank == 0 else None
         self._is_first = False
-        pending = self._pending = _Pending(step, self._timeout)
+        pending = self._pending = _Pending(step, self._timeout, report)
         if asynchronous:
-            context.stalled = time.monotonic() - began
             pending.start(save)
         else:
             pending.run(save)
@@ -154,11 +156,18 @@ def _saving() -> Any:
 
 
 class _Pending:
-    def __init__(self, step: int, timeout: float) -> None:
-        self.step, self.timeout = step, timeout
+    """A save under way.
+
+    Args:
+        report: is called with the outcome of a save that succeeded, in the script's own thread. Another thread would
+            print between the text of a line of the script and its end.
+    """
+
+    def __init__(self, step: int, timeout: float, report: Optional[Callable[[Outcome], None]]) -> None:
+        self.step, self.timeout, self._report = step, timeout, report
         _UNDER_WAY.add(self)
         self.done = threading.Event()
-        self.outcome: Dict[str, Any] = {}
+        self.outcome: Outcome = {}
         self._thread: Optional[threading.Thread] = None
 
     def start(self, save: Any) -> None:
@@ -187,6 +196,8 @@ class _Pending:
         problem = error_of(self.outcome)
         if problem is not None:
             raise CheckpointError(f"the checkpoint of step {self.step} was not saved: {problem}")
+        if self._report is not None:
+            self._report(self.outcome)
 
 
 def _finish_all() -> None:
