@@ -168,8 +168,15 @@ bool Engine::begin_end(bool orderly) {
   }
   executor_->post([this, orderly] {
     save_last_records(orderly);
+    const Status closed{Code::kClosed, "the engine was closed"};
     for (auto& [id, group] : groups_) {
-      group->fail_here({Code::kClosed, "the engine was closed"});
+      try {
+        if (orderly) {
+          group->leave(Leaving::kClosesEngine);
+        }
+      } catch (const std::bad_alloc&) {  // the others learn from the goodbye alone, a moment later
+      }
+      group->fail_here(closed);
     }
     if (!orderly) {
       return;
@@ -250,7 +257,7 @@ void Engine::destroy_group(std::uint64_t group) {
   executor_->post([this, group] {
     if (const auto found = groups_.find(group); found != groups_.end()) {
       destroyed_.insert(group);  // first: if this throws, nothing has changed
-      found->second->leave();
+      found->second->leave(Leaving::kDestroysGroup);
       groups_.erase(found);
     }
   });

@@ -149,6 +149,13 @@ BUGS = (
         "at(piece).origin == rank_ && credited_.contains(piece) ? 1 : 0;",
         "failed, and nothing was wrong: .*deadline passed",
     ),
+    Bug(
+        "a rank that closes its engine does not report how far it took part",
+        "engine.cc",
+        "          group->leave(Leaving::kClosesEngine);\n",
+        "",
+        "failed, and nothing was wrong: .*closed its engine",
+    ),
 )
 
 

@@ -34,8 +34,9 @@ enum class FrameType : std::uint8_t {
   kGoodbye = 9,   // nothing more comes on this connection
   kPing = 10,     // heartbeat
   kSuspect = 11,  // suspicion report: the sender waits for the rank `piece`
-  // The sender destroyed the group: it completes no calls from `operation` on, and no named buffers from
-  // `offset` on.
+  // The sender destroyed the group, or with `piece` 1 closed its engine: it completes no calls from
+  // `operation`
+  // on, and no named buffers from `offset` on.
   kLeave = 12,
   // From a rank that writes a timeline to rank 0, and back; `offset`: the clock of that rank, `bytes`: of
   // rank 0.

@@ -111,8 +111,10 @@ std::string describe(const JobPlan& plan) {
                 : "; made anew when group " + std::to_string(replaced->second) + " is destroyed\n";
   }
   if (plan.destroys_groups) {
-    text += "  each rank destroys its groups when its calls are complete";
-    text += plan.closes_early ? ", and closes its engine\n" : "\n";
+    text += "  each rank destroys its groups when its calls are complete\n";
+  }
+  if (plan.closes_early) {
+    text += "  each rank closes its engine when its calls are complete\n";
   }
   std::uint32_t place = 0;
   for (const PlannedCall& call : plan.calls) {
@@ -282,7 +284,7 @@ JobPlan draw_plan(std::uint64_t seed) {
     replace_a_group(chance, plan);
   }
   plan.closes_early = chance.chance(0.2);
-  plan.destroys_groups = plan.closes_early || chance.chance(0.2);
+  plan.destroys_groups = chance.chance(plan.closes_early ? 0.5 : 0.2);
   name_buffers(plan);
   // A third of the jobs have no fault but a network that delays and reorders.
   const std::uint64_t faults = chance.chance(0.33) ? 0 : 1 + chance.below(chance.chance(0.3) ? 3 : 1);

@@ -65,7 +65,7 @@ struct JobPlan {
   // one.
   std::map<std::uint32_t, std::uint32_t> replaces;
   bool destroys_groups = false;  // each rank does, as soon as its own calls are complete
-  bool closes_early = false;     // the same, and closes its engine then
+  bool closes_early = false;     // each rank closes its engine then
   std::vector<PlannedCall> calls;
   std::vector<Fault> faults;
   std::uint64_t seed = 0;

@@ -15,8 +15,9 @@ namespace {
 
 std::string_view name_of(FrameType type) {
   static constexpr std::array<std::string_view, kFrameTypes> kNames = {
-      "",        "host sum", "publish", "credit", "contribute", "consumed",     "offer",    "taken", "abort",
-      "goodbye", "ping",     "suspect", "leave",  "clock ask",  "clock answer", "announce", "ready", "send"};
+      "",      "host sum", "publish",  "credit",        "contribute", "consumed",  "offer",        "taken",
+      "abort", "goodbye",  "ping",     "suspect",       "leave",      "clock ask", "clock answer", "announce",
+      "ready", "send",     "released", "fabric credit", "fabric end"};
   return kNames.at(static_cast<std::size_t>(type));
 }
 

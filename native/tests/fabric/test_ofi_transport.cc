@@ -244,6 +244,51 @@ TEST_F(OverFabric, AFrameThatIsNotDeliveredEndsThePeer) {
   EXPECT_EQ(completed_, 0);
 }
 
+// The peer has completed its calls when it says goodbye; the fabric confirms the last frames later.
+TEST_F(OverFabric, AFrameIsSentAlsoWhenItIsConfirmedAfterThePeerHasLeft) {
+  const std::vector<std::byte> memory(kPayload);
+  post(memory);
+  stream_->events().lost(kPeer, true, {Code::kPeerLost, "closed"});
+  ASSERT_EQ(heard_.losses.size(), 1U);
+  EXPECT_TRUE(heard_.losses[0].first);
+  ASSERT_EQ(completed_, 0);
+  poll();
+  EXPECT_EQ(completed_, 1);
+}
+
+TEST_F(OverFabric, AFrameIsSentAlsoWhenAPeerThatHasLeftDoesNotConfirmIt) {
+  const std::vector<std::byte> memory(kPayload);
+  peer_.port.reset();
+  post(memory);
+  stream_->events().lost(kPeer, true, {Code::kPeerLost, "closed"});
+  ASSERT_EQ(completed_, 0);
+  for (int i = 0; i < 300; ++i) {
+    transport_->poll();
+  }
+  EXPECT_EQ(completed_, 1);
+  EXPECT_EQ(heard_.losses.size(), 1U);
+}
+
+// The fabric may report sooner than TCP that the peer is gone.
+TEST_F(OverFabric, AFrameThatIsNotConfirmedIsSentOnceThePeerSaysGoodbye) {
+  const std::vector<std::byte> memory(kPayload);
+  peer_.port.reset();
+  post(memory, 1);
+  post(memory, 2);
+  for (int i = 0; i < 300; ++i) {
+    transport_->poll();
+  }
+  EXPECT_EQ(completed_, 0);
+  if (!heard_.losses.empty()) {
+    GTEST_SKIP() << "this process had no processor for the time in which a goodbye may follow";
+  }
+  transport_->cancel(kGroup, 2);
+  stream_->events().lost(kPeer, true, {Code::kPeerLost, "closed"});
+  EXPECT_EQ(completed_, 1);
+  ASSERT_EQ(heard_.losses.size(), 1U);
+  EXPECT_TRUE(heard_.losses[0].first);
+}
+
 TEST_F(OverFabric, TheEndCountsTheFramesThatWereSentOverTheFabric) {
   const std::vector<std::byte> memory(kPayload);
   post(memory);

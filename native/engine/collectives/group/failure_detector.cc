@@ -24,8 +24,8 @@ FrameHeader suspicion_of(int rank) {
 
 // --- Ranks that left ---
 
-void FailureDetector::on_departure(int from, std::uint64_t first, std::uint64_t first_named) {
-  departures_.push_back({from, first, first_named, Clock::now()});
+void FailureDetector::on_departure(int from, Leaving how, std::uint64_t first, std::uint64_t first_named) {
+  departures_.push_back({from, how, first, first_named, Clock::now()});
 }
 
 void FailureDetector::on_closed_engine(int rank) { closed_.emplace(rank, Clock::now()); }
@@ -37,16 +37,21 @@ void FailureDetector::check_departures() {
     for (const bool named : {false, true}) {
       const std::uint64_t open = calls_.first_open(named);
       if (calls_.has_open(named) && open >= (named ? departure.first_named : departure.first)) {
-        host_.fail({Code::kPeerLost, host_.describe_rank(departure.rank) + " destroyed the group before " +
-                                         host_.describe_call(open) + " was complete there"});
+        host_.fail({Code::kPeerLost,
+                    describe(departure) + " before " + host_.describe_call(open) + " was complete there"});
         return;
       }
     }
   }
 }
 
-// A rank that destroyed the group first has reported how far it took part. It owes nothing up to there,
-// however long the other ranks take.
+std::string FailureDetector::describe(const Departure& departure) const {
+  const bool closed = departure.how == Leaving::kClosesEngine;
+  return host_.describe_rank(departure.rank) + (closed ? " closed its engine" : " destroyed the group");
+}
+
+// A rank that was in the group has reported how far it took part. It owes nothing up to there, however long
+// the other ranks take.
 void FailureDetector::check_closed_engines(TimePoint now) {
   for (const auto& [rank, at] : closed_) {
     const bool has_left = std::ranges::find(departures_, rank, &Departure::rank) != departures_.end();
@@ -280,7 +285,7 @@ std::optional<std::string> FailureDetector::describe_absence(int rank, TimePoint
   }
   const auto left = std::ranges::find(departures_, rank, &Departure::rank);
   if (left != departures_.end() && now - left->at > seconds(kArrivalTime)) {
-    return host_.describe_rank(rank) + " destroyed the group";
+    return describe(*left);
   }
   return std::nullopt;
 }

@@ -2,7 +2,7 @@
 //
 // Belongs to its group; its state is touched on the loop only. It owns what the other ranks reported:
 //
-//   departures          ranks that destroyed the group, and up to which call they took part
+//   departures          ranks that left the group, and up to which call they took part
 //   closed engines      ranks that closed their engine, and when
 //   suspicion reports   ranks that other ranks wait for. A report about a running call is stored with it
 //                       (Operation::watch), because both end together; a report about a call that is
@@ -31,6 +31,9 @@
 
 namespace smdp {
 
+// How a rank leaves a group; the numbers are those of the wire.
+enum class Leaving : std::uint8_t { kDestroysGroup = 0, kClosesEngine = 1 };
+
 class FailureDetector {
  public:
   // What the detector needs from its group. Ranks are ranks of the group.
@@ -54,9 +57,10 @@ class FailureDetector {
                   int rank, double warn_s)
       : host_(host), group_(group), calls_(calls), messages_(messages), rank_(rank), warn_s_(warn_s) {}
 
-  // `from` destroyed the group. It completes or has completed all calls before `first`, and before
-  // `first_named` of those with a name.
-  void on_departure(int from, std::uint64_t first, std::uint64_t first_named);
+  // `from` left the group. It has completed all calls before `first`, and before `first_named` of those with
+  // a name.
+  void on_departure(int from, Leaving how, std::uint64_t first, std::uint64_t first_named);
+  // The goodbye of `rank`. If it was in the group, its departure has come before.
   void on_closed_engine(int rank);
   // False: the report names no rank of the group.
   bool on_suspicion(int from, const FrameHeader& header);
@@ -65,9 +69,10 @@ class FailureDetector {
   void on_complete(std::uint64_t call);
 
   [[nodiscard]] bool has_departures() const { return !departures_.empty(); }
-  // Fails the group when a rank that destroyed it is missing in an open call.
+  // Fails the group when a rank that left it is missing in an open call.
   void check_departures();
-  // Fails the group when a rank that closed its engine is missing in an open call.
+  // Fails the group when a rank that closed its engine before it created the group is missing in an open
+  // call.
   void check_closed_engines(TimePoint now);
   void check_messages(TimePoint now);
   // Deadline and warning of one running call, and of the calls that have not begun.
@@ -77,6 +82,7 @@ class FailureDetector {
  private:
   struct Departure {
     int rank = 0;
+    Leaving how = Leaving::kDestroysGroup;
     std::uint64_t first = 0;
     std::uint64_t first_named = 0;
     TimePoint at{};
@@ -99,6 +105,7 @@ class FailureDetector {
   void report_message_waits(TimePoint now);
   void add_wait_report(int from, int awaited, TimePoint now);
   [[nodiscard]] std::vector<int> ends_of_wait_chains(const std::vector<int>& awaited, TimePoint now) const;
+  [[nodiscard]] std::string describe(const Departure& departure) const;
   [[nodiscard]] std::optional<std::string> describe_absence(int rank, TimePoint now) const;
   void check_absent_peers(const Exchange& exchange, TimePoint now);
 

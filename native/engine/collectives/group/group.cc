@@ -269,7 +269,7 @@ bool Group::arrived(int from, const FrameHeader& header, Landing landing) {
     return true;
   }
   if (header.type == FrameType::kLeave) {
-    detector_.on_departure(*rank, header.operation, header.offset);
+    detector_.on_departure(*rank, static_cast<Leaving>(header.piece), header.operation, header.offset);
     check_departures();
     return true;
   }

@@ -91,8 +91,8 @@ class Group final : public OperationHost,
   }
   // Fails every call on this rank only.
   void fail_here(const Status& why) { fail_calls(why, false, std::nullopt); }
-  // This rank destroys the group.
-  void leave();
+  // This rank destroys the group or closes its engine.
+  void leave(Leaving how);
   void peer_lost(int job_rank, bool orderly, const Status& why);
   [[nodiscard]] const std::shared_ptr<const TracedGroup>& traced() const { return records_.group(); }
   // Writes into the flight records what each call under way waits for.

@@ -123,15 +123,17 @@ bool Group::check_memory(TimePoint now) {
 }
 
 // The other ranks complete without this rank what is complete here: everything it owed them is sent.
-void Group::leave() {
+void Group::leave(Leaving how) {
   if (failed_.ok()) {
     FrameHeader header;
     header.type = FrameType::kLeave;
+    header.piece = static_cast<std::uint32_t>(how);
     header.operation = calls_.first_open(false);
     header.offset = calls_.first_open(true);
     send_to_others(header);
   }
-  fail_here({Code::kClosed, "the group was destroyed"});
+  const bool closes = how == Leaving::kClosesEngine;
+  fail_here({Code::kClosed, closes ? "the engine was closed" : "the group was destroyed"});
 }
 
 // --- The end of the calls ---

@@ -151,7 +151,7 @@ bool OfiTransport::send_next(Peer& peer) {
 }
 
 void OfiTransport::on_sent(std::size_t ticket, const Status& why) {
-  const Sending done = std::exchange(sending_[ticket], {});
+  Sending done = std::exchange(sending_[ticket], {});
   if (done.is_cancelled && done.reads_arena) {
     const auto group = still_read_.find(done.message.header.group);
     if (--group->second == 0) {
@@ -160,10 +160,15 @@ void OfiTransport::on_sent(std::size_t ticket, const Status& why) {
       events_->released(released);
     }
   }
-  if (!why.ok()) {
-    break_off(*done.peer, {Code::kPeerLost, why.message()});
-  } else if (done.message.sent && !done.is_cancelled && !done.peer->lost) {
+  Peer& peer = *done.peer;
+  const bool is_wanted = done.message.sent && !done.is_cancelled;
+  if (is_wanted && (why.ok() || peer.has_left)) {
     done.message.sent();  // may post more
+  } else if (is_wanted && !peer.lost) {
+    peer.undelivered.push_back(std::move(done.message));
+  }
+  if (!why.ok()) {
+    break_off(peer, {Code::kPeerLost, why.message()});
   }
 }
 
@@ -173,6 +178,7 @@ void OfiTransport::cancel(std::uint64_t group, std::uint64_t operation) {
   };
   for (auto& [rank, peer] : peers_) {
     queued_ -= std::erase_if(peer.queue, [&](const Message& one) { return belongs(one.header); });
+    std::erase_if(peer.undelivered, [&](const Message& one) { return belongs(one.header); });
   }
   for (Sending& one : sending_) {
     if (one.peer != nullptr && !one.is_cancelled && belongs(one.message.header)) {
@@ -357,10 +363,17 @@ void OfiTransport::report(Peer& peer) {
   queued_ -= peer.queue.size();
   peer.queue.clear();
   const bool is_whole = has_arrived(peer.received, peer.sent_in_all);
+  peer.has_left = loss.orderly && is_whole;
   if (loss.orderly && !is_whole) {
     events_->lost(peer.rank, false, {Code::kPeerLost, "its last frames did not arrive over the fabric"});
   } else {
     events_->lost(peer.rank, loss.orderly, loss.why);
+  }
+  // After lost(), which cancels the frames of the calls that fail.
+  for (const Message& message : std::exchange(peer.undelivered, {})) {
+    if (peer.has_left) {
+      message.sent();
+    }
   }
 }
 

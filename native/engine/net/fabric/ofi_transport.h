@@ -11,7 +11,9 @@
 // Receiving. A frame is copied into the memory of its operation, or its buffer is lent to the operation.
 //
 // The end. The frames of a rank may still be on their way when its TCP connection ends. A goodbye therefore
-// follows the number of frames (kFabricEnd), and the peer counts as gone once they have arrived.
+// follows the number of frames (kFabricEnd), and the peer counts as gone once they have arrived. A frame to a
+// peer that has left counts as sent, whatever the fabric says of it: the peer has completed its calls, and
+// its endpoint may close before it confirms the last frames.
 #pragma once
 
 #include <cstdint>
@@ -100,6 +102,8 @@ class OfiTransport final : public Transport, public Loop::Poller {
     std::optional<std::uint64_t> sent_in_all;  // by the peer
     std::optional<Loss> loss;                  // not reported yet
     bool lost = false;
+    bool has_left = false;             // lost after a goodbye: it has all that it needs
+    std::vector<Message> undelivered;  // the fabric could not confirm them
   };
   // A frame that the fabric sends.
   struct Sending {
