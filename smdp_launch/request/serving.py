@@ -25,6 +25,8 @@ EXPIRES_TAG = "smdp-launch:expires"
 VARIANT = "AllTraffic"
 #: In the container, the folder of the serving script.
 CODE_FOLDER = "/opt/ml/model/code"
+#: The SDK's defaults of ServerlessInferenceConfig.
+DEFAULT_MEMORY_MB, _DEFAULT_CONCURRENCY = 2048, 5
 #: The operation of EventBridge Scheduler's universal target.
 _DELETE_ENDPOINT = "aws-sdk:sagemaker:deleteEndpoint"
 _ANY_NAME = "<endpoint>"
@@ -186,8 +188,7 @@ def _environment(spec: JobSpec) -> dict[str, str]:
 def _config_request(spec: JobSpec, serve: Serve, name: str) -> Request:
     variant: Request = {"ModelName": name, "VariantName": VARIANT, "InitialVariantWeight": 1}
     if serve.kind == "serverless":
-        # The SDK's defaults of ServerlessInferenceConfig.
-        memory, concurrency = serve.memory_mb or 2048, serve.concurrency or 5
+        memory, concurrency = serve.memory_mb or DEFAULT_MEMORY_MB, serve.concurrency or _DEFAULT_CONCURRENCY
         variant["ServerlessConfig"] = {"MemorySizeInMB": memory, "MaxConcurrency": concurrency}
     else:
         variant |= {"InstanceType": serve.instance_type, "InitialInstanceCount": serve.instance_count}

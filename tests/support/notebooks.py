@@ -13,6 +13,8 @@ from nbclient import NotebookClient
 def executed(path: Path, *without: str, timeout: int = 240) -> dict[str, Any]:
     """The output of each cell by its id, as HTML if it has that form. Cells with a tag in ``without`` are skipped.
 
+    The notebook with its outputs is beside ``path``, to be looked at: ``job-executed.ipynb`` for ``job.ipynb``.
+
     Args:
         timeout: seconds for each cell.
 
@@ -22,7 +24,10 @@ def executed(path: Path, *without: str, timeout: int = 240) -> dict[str, Any]:
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     notebook.cells = [one for one in notebook.cells if not {*without} & {*one.metadata.get("tags", ())}]
-    NotebookClient(notebook, timeout=timeout, resources={"metadata": {"path": str(path.parent)}}).execute()
+    try:
+        NotebookClient(notebook, timeout=timeout, resources={"metadata": {"path": str(path.parent)}}).execute()
+    finally:
+        nbformat.write(notebook, path.with_name(f"{path.stem}-executed.ipynb"))
     return {one.id: _all_shown(one.outputs) for one in notebook.cells if one.cell_type == "code"}
 
 

@@ -63,3 +63,9 @@ def most_payload(kind: str) -> int | None:
     """Bytes that one request may have; None if no document says so."""
     limit: int | None = table("hosting")["payloads"]["bytes"].get(kind)
     return limit
+
+
+def longest_answer(kind: str) -> int:
+    """Seconds after which SageMaker ends a request."""
+    seconds: int = table("hosting")["answers"]["seconds"][kind]
+    return seconds

@@ -8,8 +8,8 @@ from smdp_launch.source.syntax.tree import Mark
 
 
 def place(facts: Facts, name: str, mark: Mark) -> Span:
-    """``mark`` in the script ``name`` of the source folder."""
-    lines = facts.scripts[name].lines
+    """``mark`` in the script ``name`` of the source folder, for training or for serving."""
+    lines = (facts.scripts if name in facts.scripts else facts.serve_scripts)[name].lines
     source = lines[mark.line - 1] if mark.line <= len(lines) else ""
     file = str(facts.source.folder / name) if facts.source is not None else name
     return Span(file, mark.line, mark.column, mark.end_column, source)

@@ -116,7 +116,12 @@ def serving_image_is_known(facts: Facts) -> Iterator[Problem]:
 @rule("SMDP343", *IMAGE_FIELDS, "serve.entry", severity=Severity.WARNING)
 def hosts_fit_the_model(facts: Facts) -> Iterator[Problem]:
     serve = section(facts)
-    if serve is None or serve.kind == "serverless" or serve.instance_type is None:
+    if serve is None:
+        return
+    if serve.kind == "serverless":
+        yield from _needs_gpus(facts, "a serverless endpoint", "`kind: realtime` with a type")
+        return
+    if serve.instance_type is None:
         return
     if serve.instance_type not in endpoint_types() | transform_types() or has_other_accelerators(serve.instance_type):
         return
@@ -128,15 +133,19 @@ def hosts_fit_the_model(facts: Facts) -> Iterator[Problem]:
         if processor == "gpu":
             message = f"the image is for GPUs, and {serve.instance_type} has none"
             yield Problem(_IMAGE, message, "use the image for CPUs, or an instance type with GPUs")
-        place = _gpu_use(facts)
-        if place is not None:
-            message = f"the serving script uses a GPU, and {serve.instance_type} has none"
-            help_ = "choose a type with GPUs, or move the model to `torch.device('cpu')` where CUDA is not available"
-            yield Problem((), message, help_, text=place.source.strip(), place=place)
+        yield from _needs_gpus(facts, serve.instance_type, "a type")
+
+
+def _needs_gpus(facts: Facts, hosts: str, other: str) -> Iterator[Problem]:
+    place = _gpu_use(facts)
+    if place is not None:
+        message = f"the serving script uses a GPU, and {hosts} has none"
+        help_ = f"choose {other} with GPUs, or move the model to `torch.device('cpu')` where CUDA is not available"
+        yield Problem((), message, help_, text=place.source.strip(), place=place)
 
 
 #: Bytes of a parameter.
-_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @rule("SMDP343", "serve.kind", "serve.instance_type", "model.parameters", "model.dtype", severity=Severity.WARNING)
@@ -145,7 +154,7 @@ def weights_fit_into_the_gpus(facts: Facts) -> Iterator[Problem]:
     host = instance(serve.instance_type) if serve is not None and serve.instance_type is not None else None
     if host is None or model is None or not host.is_documented("gpus", "gpu_memory_gb"):
         return
-    needed, available = model.parameters * _BYTES[model.dtype] / 1e9, host.gpus * host.gpu_memory_gb
+    needed, available = model.parameters * BYTES[model.dtype] / 1e9, host.gpus * host.gpu_memory_gb
     if needed > available:
         message = f"the parameters have {needed:,.0f} GB, and the GPUs of {host.name} have {available:,.0f} GB together"
         yield Problem(_TYPE, message, "choose a type with more memory, or serve the model in bfloat16 or float16")

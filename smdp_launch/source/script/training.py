@@ -17,6 +17,7 @@ from smdp_launch.source.script.devices import names_other_devices, uses_other_de
 from smdp_launch.source.script.exchanges import may_exchange_gradients
 from smdp_launch.source.script.launching import Precision, Start, precisions, starts
 from smdp_launch.source.script.packages import PLAIN
+from smdp_launch.source.script.pickles import Pickle, Unpickle, pickles, unpickles
 from smdp_launch.source.script.ranks import Ranks
 from smdp_launch.source.script.saves import Save, saves
 from smdp_launch.source.script.values import Values
@@ -93,6 +94,7 @@ class Training(NamedTuple):
         calls: positions in the syntax tree, by the last part of the called name; without those of known packages.
         starts: calls that start workers.
         precisions: calls that ask for bf16 or fp8.
+        pickles: calls that write pickles, of checkpoints too; ``unpickles`` read them.
     """
 
     names: frozenset[str] = frozenset()
@@ -117,6 +119,8 @@ class Training(NamedTuple):
     calls: Mapping[str, tuple[Position, ...]] = MappingProxyType({})
     starts: tuple[Start, ...] = ()
     precisions: tuple[Precision, ...] = ()
+    pickles: tuple[Pickle, ...] = ()
+    unpickles: tuple[Unpickle, ...] = ()
 
 
 def read_training(
@@ -142,6 +146,8 @@ def read_training(
         calls=_calls(syntax),
         starts=tuple(starts(syntax, around)),
         precisions=tuple(precisions(syntax, around)),
+        pickles=tuple(pickles(nodes, syntax)),
+        unpickles=tuple(unpickles(nodes, syntax)),
     )
     if names.isdisjoint(_SUBJECTS):
         return facts

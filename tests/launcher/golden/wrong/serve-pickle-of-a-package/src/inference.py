@@ -1,0 +1,7 @@
+import os
+
+import joblib
+
+
+def model_fn(model_dir):
+    return joblib.load(os.path.join(model_dir, "model.joblib"))

@@ -1,0 +1,5 @@
+import torch
+
+
+def model_fn(model_dir):
+    return torch.load(model_dir + "/model.pt").to("cuda")
