@@ -62,6 +62,18 @@ class ServiceProblem(SmdpError):
     exit_code = ExitCode.SERVICE
 
 
+class ModelFailed(ServiceProblem):
+    """The model of an endpoint answered a request with an error.
+
+    Args:
+        log: the last lines of the containers' logs; empty if the request was wrong.
+    """
+
+    def __init__(self, message: str, log: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.log = list(log)
+
+
 class Refused(SmdpError):
     exit_code = ExitCode.REFUSED
 

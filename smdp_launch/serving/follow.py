@@ -85,10 +85,15 @@ def wait_until_gone(clients: Clients, name: str, leaves: Leaves, timeout: float 
     return True
 
 
-def log_tail(clients: Clients, kind: Kind, name: str) -> list[str]:
-    """The last lines of the containers' logs; empty if there are none, or if they cannot be read."""
+def log_tail(clients: Clients, kind: Kind, name: str, stream: str | None = None) -> list[str]:
+    """The last lines of the containers' logs; empty if there are none, or if they cannot be read.
+
+    Args:
+        stream: only this log stream, of one container. Without it, those of earlier endpoints with this name count too.
+    """
     group = _TRANSFORM_LOGS if kind is TRANSFORM else f"{_ENDPOINT_LOGS}{name}"
-    prefix = {"logStreamNamePrefix": f"{name}/"} if kind is TRANSFORM else {}
+    wanted = stream or (f"{name}/" if kind is TRANSFORM else None)
+    prefix = {"logStreamNamePrefix": wanted} if wanted is not None else {}
 
     def call() -> list[str]:
         try:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from smdp_launch.catalog.hosting.images import most_payload
-from smdp_launch.errors import Interrupted, Refused, ServiceProblem, WaitTimedOut
+from smdp_launch.errors import Interrupted, ModelFailed, Refused, ServiceProblem, WaitTimedOut
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.retry import call_with_retries
 from smdp_launch.plain_text import without_controls
 from smdp_launch.request.names import S3Location
+from smdp_launch.serving.follow import log_tail
 from smdp_launch.serving.resources import ENDPOINT, describe, is_missing
 from smdp_launch.units import size
 
@@ -26,6 +27,8 @@ _TYPES = {
     ".npy": "application/x-npy",
 }
 ANY_TYPE = "application/octet-stream"
+#: Lines of the container's log that end with the traceback of a failed request.
+_LOG_LINES = 15
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,8 @@ def invoke(
 
     Raises:
         Refused: the request is too large, or the endpoint does not serve yet.
-        ServiceProblem: there is no such endpoint, the model failed, or the service did not answer.
+        ModelFailed: the model answered with an error.
+        ServiceProblem: there is no such endpoint, or the service did not answer.
         EnvironmentProblem: the credentials have expired.
     """
     from botocore.exceptions import ClientError
@@ -147,10 +151,11 @@ def _explained(clients: Clients, name: str, error: ServiceProblem, cause: Any) -
     answer = cause.response
     if answer["Error"].get("Code") == "ModelError":
         status, text = answer.get("OriginalStatusCode"), without_controls(str(answer.get("OriginalMessage", "")))
-        return ServiceProblem(
-            f"the model of endpoint {name} failed with status {status}: {_message(text)}; its log is "
-            f"{answer.get('LogStreamArn', 'in CloudWatch')}"
-        )
+        message = f"the model of endpoint {name} failed with status {status}: {_message(text)}"
+        if isinstance(status, int) and 400 <= status < 500:  # the request was wrong, and the message says how
+            return ModelFailed(message)
+        stream = str(answer.get("LogStreamArn", "")).partition(":log-stream:")[2]
+        return ModelFailed(message, log_tail(clients, ENDPOINT, name, stream or None)[-_LOG_LINES:])
     found = describe(clients, ENDPOINT, name)
     if found is None:
         return ServiceProblem(f"there is no endpoint {name}: `smdp-launch deploy` creates it")

@@ -138,6 +138,7 @@ def shapes(name: str, folder: Path) -> str:
     zoom, parts = 136 / 64, []
     for place, (file, answer) in enumerate(zip(images, ran.answers, strict=True)):
         x, y = LEFT + 16 + place * 148, 52
+        taken: list[tuple[float, float]] = []
         parts.append(picture(file.read_bytes(), x, y, 136))
         for box, kind, score in zip(answer["boxes"], answer["names"], answer["scores"], strict=True):
             left, top, right, bottom = (one * zoom for one in box)
@@ -146,8 +147,12 @@ def shapes(name: str, folder: Path) -> str:
                 f'<rect x="{x + left:.1f}" y="{y + top:.1f}" {size} fill="none" stroke="#ffeb3b" stroke-width="2"/>'
             )
             label = f"{kind} {score:.2f}"
-            at = min(max(x + left, x), x + 136 - 6 * len(label)), (y + top - 4 if top > 14 else y + bottom + 12)
-            parts.append(text(*at, label, "#ffffff", size=11, halo="#000000"))
+            across = min(max(x + left, x), x + 136 - 6.5 * len(label))
+            # Above the box, below it, or within it: the first place that is in the image and has no other label.
+            down = [y + one for one in (top - 4, bottom + 12, top + 13, bottom - 5) if 10 < one < 134]
+            free = [one for one in down if all(abs(across - at) > 72 or abs(one - row) > 12 for at, row in taken)]
+            taken.append((across, (free or down)[0]))
+            parts.append(text(*taken[-1], label, "#ffffff", size=11, halo="#000000"))
     return card(ran.losses, f"{ran.results['found']:.0%} of the objects in 100 new images are found", parts)
 
 

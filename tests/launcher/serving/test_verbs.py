@@ -59,6 +59,13 @@ def test_model_is_deployed_answers_and_is_deleted(trained: Path, run: Command) -
     assert (to_file.returncode, to_file.stdout) == (ExitCode.OK, "")
     assert json.loads((trained / "answer.json").read_text()) == ["trained", 3]
 
+    (trained / "number.json").write_text("3")
+    failed = run("invoke", "number.json")
+    assert (failed.returncode, failed.stdout) == (ExitCode.SERVICE, "")
+    assert "failed with status 500: predict_fn failed: TypeError: len() of unsized object" in failed.stderr
+    assert "    return [model, len(data)]\n" in failed.stderr  # the traceback, from the container's log
+    assert "stopping" not in failed.stderr
+
     (listed,) = the_document(run("endpoints", "--json"), "endpoints")["list"]
     assert (listed["endpoint"], listed["status"], listed["kind"]) == (name, "InService", "realtime")
     assert 7000 < listed["left_s"] <= 7200

@@ -142,7 +142,8 @@ class _Worker:
                 task = self._tasks.get(timeout=_TICK_S)
             except queue.Empty:
                 if self._process.poll() is not None:
-                    self._say(f"worker {self.number} ended: {self._end()}")
+                    if not self._is_stopping:  # else `clean_up` has killed it
+                        self._say(f"worker {self.number} ended: {self._end()}")
                     return
                 continue
             if not task.has_expired and not self._answer(task):

@@ -219,6 +219,7 @@ def test_stop_signal_lets_requests_in_progress_end(server: Server) -> None:
         go.touch()
         assert slow.result().status == 200
     assert server.host.wait() == 0
+    assert "killed by" not in server.host.text  # the idle worker ends because of the stop
 
 
 @pytest.mark.runs

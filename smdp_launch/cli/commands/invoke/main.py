@@ -43,7 +43,7 @@ def command(
     from smdp_launch.cli.shared.follow_session import interrupts_deferred
     from smdp_launch.cli.shared.serving import served_endpoint
     from smdp_launch.disk import why
-    from smdp_launch.errors import EnvironmentProblem, ExitCode, Refused
+    from smdp_launch.errors import EnvironmentProblem, ExitCode, ModelFailed, Refused
     from smdp_launch.request.names import S3Location
     from smdp_launch.serving.invoke import ANY_TYPE, content_type_of, invoke, invoke_async
 
@@ -66,7 +66,12 @@ def command(
             with interrupts_deferred(clients):
                 answer = invoke_async(clients, endpoint, body, chosen, S3Location.parse(known.inputs), timeout)
         else:
-            answer = invoke(clients, endpoint, body, chosen, accept, target.kind)
+            try:
+                answer = invoke(clients, endpoint, body, chosen, accept, target.kind)
+            except ModelFailed as error:
+                for line in error.log:
+                    click.echo(f"  {line}", err=True)
+                raise
     if output is None:
         sys.stdout.buffer.write(answer.body)
         if answer.body and sys.stdout.isatty() and not answer.body.endswith(b"\n"):
