@@ -25,7 +25,9 @@ from smdp_launch.source.syntax.tree import Mark
 _FIELDS = ("serve.kind", "serve.entry", "script.entry", "script.source", "framework.name")
 #: A serving script that puts the classes where the pickle looks for them, or reads pickles in its own way.
 _OWN_READER = re.compile(r"import __main__|modules\[.__main__.\]|Unpickler|find_class|pickle_module|\bdill\b")
-_MODELS = ("torch.nn.", "torchvision.models.", "timm.", "transformers.", "segmentation_models_pytorch.")
+#: Calls that make objects of their own package. The values of other functions are not known: many return tensors.
+_MAKES_OBJECT = re.compile(r"\.([A-Z]\w*|create_model|from_pretrained)$")
+_MODELS = ("torch.nn.", "timm.", "transformers.")
 #: The first version whose `torch.load` reads nothing but tensors by default.
 _WEIGHTS_ONLY_SINCE = (2, 6)
 _ALLOWS_CLASSES = re.compile(r"safe_globals")
@@ -134,7 +136,7 @@ def pickled_packages_are_installed(facts: Facts) -> Iterator[Problem]:
         for need in one.written.needs if is_known else ():
             top = need.partition(".")[0]
             is_local = need.startswith(".") or any(file in files for file in files_of(need, one.writer, one.writer))
-            if "." not in need or is_local or top in imported or top in sys.stdlib_module_names:
+            if not _MAKES_OBJECT.search(need) or is_local or top in imported or top in sys.stdlib_module_names:
                 continue  # SMDP462 reports what the serving script imports
             if top in (installed or ()) or distribution_of(top) in required:
                 continue
@@ -165,12 +167,18 @@ def whole_models_are_allowed(facts: Facts) -> Iterator[Problem]:
     if any(_ALLOWS_CLASSES.search(line) for script in facts.serve_scripts.values() for line in script.lines):
         return
     for one in _pairs(facts):
-        models = [need for need in one.written.needs if "." not in need or need.startswith(_MODELS)]
+        models = [need for need in one.written.needs if "." not in need or _is_model(need)]
         is_asked = not one.read.arguments.isdisjoint({"weights_only", "pickle_module", "**"})
         if one.certain and models and one.read.call == "torch.load" and not is_asked:
             message = f"the file has a whole model, and torch.load of PyTorch {framework.version} reads only tensors"
             help_ = "save `state_dict()` in the training script; or write `weights_only=False`, since the file is yours"
             yield _at(facts, one.reader, one.read.mark, message, help_)
+
+
+def _is_model(need: str) -> bool:
+    return need.startswith("torchvision.models.") or (
+        need.startswith(_MODELS) and _MAKES_OBJECT.search(need) is not None
+    )
 
 
 def _lacks_gpus(serve: Serve) -> bool:

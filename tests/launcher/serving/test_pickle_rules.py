@@ -120,6 +120,23 @@ def test_function_within_a_pipeline_is_pickled_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("made", "is_reported"),
+    [
+        ("timm.create_model('resnet50')", True),
+        ("timm.models.VisionTransformer()", True),
+        ("timm.load_state_dict('resnet50')", False),  # tensors
+        ("timm.data.mean_of_images()", False),
+    ],
+)
+def test_package_of_the_object_is_needed_where_a_call_makes_one(
+    tmp_path: Path, made: str, *, is_reported: bool
+) -> None:
+    said = found(tmp_path, f"{HEAD}import timm\nmodel = {made}\n{SAVE}")
+    text = "warning SMDP826 torch.save writes an object of timm, which AWS's inference image does not have"
+    assert said == ([text] if is_reported else [])
+
+
+@pytest.mark.parametrize(
     ("version", "arguments", "is_reported"),
     [
         ("2.6.0", "", True),
