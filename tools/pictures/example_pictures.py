@@ -149,7 +149,7 @@ def shapes(name: str, folder: Path) -> str:
             label = f"{kind} {score:.2f}"
             across = min(max(x + left, x), x + 136 - 6.5 * len(label))
             # Above the box, below it, or within it: the first place that is in the image and has no other label.
-            down = [y + one for one in (top - 4, bottom + 12, top + 13, bottom - 5) if 10 < one < 134]
+            down = [y + one for one in (top - 4, bottom + 12, *range(int(top) + 13, 134, 13)) if 10 < one < 134]
             free = [one for one in down if all(abs(across - at) > 72 or abs(one - row) > 12 for at, row in taken)]
             taken.append((across, (free or down)[0]))
             parts.append(text(*taken[-1], label, "#ffffff", size=11, halo="#000000"))

@@ -129,9 +129,7 @@ def pickled_packages_are_installed(facts: Facts) -> Iterator[Problem]:
         wrapper = next((need for need in one.written.needs if need in WRAPPERS), None)
         if wrapper is not None:
             message = f"{one.written.call} writes the model in {wrapper}, which can be read only in a process group"
-            yield _at(
-                facts, one.writer, one.written.mark, message, "save the model in it, `.module`, or its state_dict"
-            )
+            yield _at(facts, one.writer, one.written.mark, message, "save its `.module`, or `.module.state_dict()`")
             continue
         for need in one.written.needs if is_known else ():
             top = need.partition(".")[0]

@@ -120,6 +120,8 @@ class _Values:
         self._nodes = nodes
         self._syntax = syntax
         self._left = _MOST_VALUES
+        # Whether the file takes models out of their wrappers, often only with several workers.
+        self._unwraps = "module" in syntax.uses or "unwrap_model" in syntax.uses
         self._assigned: dict[tuple[int | None, str], list[ast.expr]] = {}
         self._returned: dict[int, list[ast.expr]] = {}
         self.around = {id(one.node): one.scope.function for one in nodes.calls}
@@ -176,7 +178,7 @@ class _Values:
         if isinstance(node, ast.Name) and node.id in self._functions:
             yield node.id
         elif isinstance(node, ast.Attribute) and node.attr == "module":
-            yield from (one for one in self.needed(node.value, function, depth + 1) if one not in WRAPPERS)
+            yield from self.needed(node.value, function, depth + 1)
 
     def _values_of(self, node: ast.expr, function: Function | None) -> Iterator[tuple[ast.expr, Function | None]]:
         """The values that a name may have, or the parts of an object."""
@@ -195,7 +197,8 @@ class _Values:
         if isinstance(call.func, ast.Attribute) and name in _SAME and not is_imported:
             yield from self.needed(call.func.value, function, depth)
         elif name in WRAPPERS and (is_imported or full_name == name) and name not in self._classes:
-            yield name
+            if not self._unwraps:
+                yield name
             yield from (need for one in arguments[:1] for need in self.needed(one, function, depth))
         elif name in _PASSES:
             yield from (need for one in arguments[:1] for need in self.needed(one, function, depth))

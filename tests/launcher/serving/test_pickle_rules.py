@@ -120,6 +120,24 @@ def test_function_within_a_pipeline_is_pickled_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("trains", "is_reported"),
+    [
+        ("", True),
+        ("model = model.module if world_size > 1 else model\n", False),
+        ("if hasattr(model, 'module'):\n    model = model.module\n", False),
+        ("model = accelerator.unwrap_model(model)\n", False),
+    ],
+)
+def test_wrapper_is_reported_unless_the_script_unwraps_models(
+    tmp_path: Path, trains: str, *, is_reported: bool
+) -> None:
+    head = f"{HEAD}from torch.nn.parallel import DistributedDataParallel as DDP\n"
+    said = found(tmp_path, f"{head}model = DDP(nn.Linear(2, 2))\n{trains}{SAVE}")
+    text = "warning SMDP826 torch.save writes the model in DDP, which can be read only in a process group"
+    assert said == ([text] if is_reported else [])
+
+
+@pytest.mark.parametrize(
     ("made", "is_reported"),
     [
         ("timm.create_model('resnet50')", True),
