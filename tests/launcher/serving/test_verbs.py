@@ -178,6 +178,11 @@ def test_job_file_without_serve_is_refused(trained: Path, run: Command) -> None:
     assert (ran.returncode, "has no section `serve`" in ran.stderr) == (ExitCode.REFUSED, True)
 
 
+def test_error_of_the_job_file_is_shown_once(run: Command) -> None:
+    refused = run("deploy", "--local", "--set", "serve.lifetime=10")
+    assert (refused.returncode, refused.stderr.count("must be at least 60")) == (ExitCode.JOB_FILE_REFUSED, 1)
+
+
 def test_ttl_is_the_lifetime(run: Command) -> None:
     document = the_document(run("deploy", "--local", "--dry-run", "--json", "--ttl", "30m"), "deploy")
     (tag,) = [one for one in document["requests"]["CreateModel"]["Tags"] if one["Key"] == "smdp-launch:expires"]

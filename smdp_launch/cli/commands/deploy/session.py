@@ -72,9 +72,9 @@ def deploy(
 
     job = trained_job(name, region, is_local=options.is_local)
     checked = check(job_file or job.job_file, LocalRequest() if options.is_local else None, settings=settings)
+    checked.require()  # its errors are shown when the command ends
     if not options.as_json:
-        print_diagnostics([one for one in checked.diagnostics if one.code in _SHOWN or one.severity.value == "error"])
-    checked.require()
+        print_diagnostics([one for one in checked.diagnostics if one.code in _SHOWN])
     with ExitStack() as after, connection(job.where, job.state)() as clients:
         clients.on_waiting = print_retry
         plan = serving_plan(checked, job.name, job.where, model_of(clients, job.name))
@@ -100,7 +100,9 @@ def deploy(
 
 
 #: Warnings about endpoints; those about training are not shown again.
-_SHOWN = frozenset(f"SMDP{number}" for number in (*range(340, 350), *range(460, 470), *range(805, 808)))
+_SHOWN = frozenset(
+    f"SMDP{number}" for number in (*range(340, 350), *range(460, 470), *range(805, 808), *range(825, 832))
+)
 
 
 def _require_region(plan: ServingPlan, job: TrainedJob) -> None:
