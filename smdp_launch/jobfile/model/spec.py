@@ -248,7 +248,7 @@ class JobSpec(Section, NotebookView):
     """One training job, with the values of its job file."""
 
     schema_version: Annotated[Literal[1], Field(alias="schema", description="Version of the job file's schema.")]
-    name: Annotated[JobBaseName, Field(description="The job is called NAME-<UTC time>-<4 hex>.")]
+    name: Annotated[JobBaseName, Field(description="The job is called `NAME-<UTC time>-<4 hex>`.")]
     engine: Annotated[
         Literal["native", "smdistributed", "nccl", "gloo"],
         Field(

@@ -108,7 +108,7 @@ class Sweep(Section):
     ranges: Ranges
     name: Annotated[
         SweepBaseName | None,
-        Field(description="The sweep is called NAME-<UTC time>-<4 hex>; the job's name by default."),
+        Field(description="The sweep is called `NAME-<UTC time>-<4 hex>`; the job's name by default."),
     ] = None
     strategy: Annotated[
         Strategy,
