@@ -24,7 +24,7 @@ FAMILIES = {
 _READS = frozenset(one for reads in FAMILIES.values() for one in reads)
 #: Methods that return the object itself.
 _SAME = {
-    *("to", "cuda", "cpu", "eval", "train", "half", "float", "double", "bfloat16", "requires_grad_", "share_memory"),
+    *("to", "cuda", "cpu", "eval", "half", "float", "double", "bfloat16", "requires_grad_", "share_memory"),
     "fit",
 }
 #: Functions that return their first argument, or a copy of it.
