@@ -1,8 +1,8 @@
 """Diagnostics of a job file: each has a code, a place, a reason and a fix. Plain data; nothing here prints.
 
 Codes are grouped by subject: SMDP1xx YAML, 2xx schema, 3xx compute and framework, 4xx data and source, 5xx spot, batch
-and AMP, 6xx request limits, 7xx secrets, 8xx account, 9xx running. A number never gets another meaning. Each code has a
-page in docs/errors.
+and AMP, 6xx request limits, 7xx secrets and stored checkpoints, 8xx account, 9xx running. A number never gets another
+meaning. Each code has a page in docs/errors.
 """
 
 from __future__ import annotations

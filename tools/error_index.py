@@ -19,7 +19,7 @@ GROUPS = {
     "4": "Source, data and network",
     "5": "Spot, batch and mixed precision",
     "6": "Limits of the request",
-    "7": "Secrets",
+    "7": "Secrets and stored checkpoints",
     "8": "Account",
     "9": "Running",
 }

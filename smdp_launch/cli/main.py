@@ -72,6 +72,9 @@ COMMANDS = {
     "compare": Entry(_WATCH, "Compare the settings, speed and cost of two jobs.", "docs/how-to/watch/progress.md"),
     "list": Entry(_WATCH, "List the jobs launched from this folder.", "docs/how-to/jobs.md"),
     "download": Entry(_AFTER, "Download the model and the output of a job.", "docs/how-to/jobs.md"),
+    "checkpoints": Entry(
+        _AFTER, "List, verify, fetch or delete the checkpoints of a job.", "docs/how-to/checkpoints.md"
+    ),
     "stop": Entry(_AFTER, "Stop a job.", "docs/how-to/jobs.md"),
     "deploy": Entry(_SERVE, "Serve the model of a job as an endpoint.", _SERVING),
     "invoke": Entry(_SERVE, "Send a request to an endpoint and print the answer.", _SERVING),

@@ -273,6 +273,7 @@ VERBS = {
     "stop": Verb([], ["no-such-job", "--region", "us-east-1"], ExitCode.ENVIRONMENT, running_job),
     "resume": Verb([], ["no-such-job", "--region", "us-east-1"], ExitCode.ENVIRONMENT, cut_off_job),
     "download": Verb([], ["no-such-job", "--region", "us-east-1"], ExitCode.ENVIRONMENT, ended_job),
+    "checkpoints": Verb(["--verify"], ["no-such-job", "--region", "us-east-1"], ExitCode.ENVIRONMENT, cut_off_job),
     "deploy": Verb(["--local"], ["--ttl", "soon"], ExitCode.USAGE, trained_model, after=("undeploy",)),
     "invoke": Verb(["request.json"], ["nowhere.json"], ExitCode.ENVIRONMENT, served_model),
     "endpoints": Verb([], ["--limit", "0"], ExitCode.USAGE, served_model),

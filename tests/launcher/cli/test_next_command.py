@@ -58,6 +58,7 @@ ENDS = [
         ([verb], JOB, WORKS, "give the name of one")
         for verb in ("follow", "status", "logs", "stop", "resume", "download", "metrics", "diagnose", "size", "report")
     ],
+    (["checkpoints"], JOB, WORKS, "give the name of one"),
     (["deploy"], JOB, WORKS, "give the name of one"),
     (["invoke", "request.json"], JOB, WORKS, "`smdp-launch deploy` deploys the latest job"),
     (["undeploy"], JOB, WORKS, "`smdp-launch deploy` deploys the latest job"),
