@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from smdp_launch.run_metrics.network import NetworkReport
+from smdp_launch.run_metrics.saves import SaveMetrics
 from smdp_launch.run_metrics.series import MetricSeries, Window, WindowSeries
 
 #: Where a training thread spends its time (event ``timing``). The seconds of a window add up to its length.
@@ -103,6 +104,7 @@ class RunMetrics:
         results: the fields of the last ``result`` event.
         world_size: the number of workers.
         network: what the probe of the network at the start found; None without a probe.
+        saves: of checkpoints, as `smdp_engine.checkpoint` reports them.
         progress: the reported steps over time, as a metric whose value is the step.
     """
 
@@ -118,6 +120,7 @@ class RunMetrics:
     hosts: dict[str, HostMetrics] = field(default_factory=dict)
     moments: list[Moment] = field(default_factory=list)
     network: NetworkReport | None = None
+    saves: SaveMetrics = field(default_factory=SaveMetrics)
     progress: MetricSeries = field(default_factory=MetricSeries)
     _reports: deque[tuple[float, int]] = field(default_factory=deque)  # recent steps, with their time
 
@@ -142,6 +145,8 @@ class RunMetrics:
             self.network = NetworkReport.of(fields)
         elif name == "step":
             self._step(fields, at)
+        elif name == "checkpoint_saved":
+            self.saves.add(fields)
         elif name == "result":
             self.results = dict(fields)
         elif name in _MOMENTS and len(self.moments) < _MOST_MOMENTS:

@@ -196,4 +196,5 @@ def numbers_json(metrics: RunMetrics) -> dict[str, object]:
         "mean_steps_per_second": whole.steps_per_second,
         "mean_samples_per_second": whole.samples_per_second,
         "time_shares": time_shares(metrics),
+        "saves": metrics.saves.to_json() if metrics.saves.saves else None,
     }

@@ -9,8 +9,8 @@ the other. The rows state medians over the pairs, of the slowest rank:
 - `save`: the synchronous one, from its call to its return, when the checkpoint is on the disk.
 - `async_save`: the call only. The ratio of both is what the requirement limits to 5 %.
 - `until complete`: from the call of `async_save` until its checkpoint is on the disk, while the training continues.
-- `step beside it`: a step while the thread writes, relative to a step without a save. The thread needs a processor: with
-  one for each rank, the steps take longer until the save is complete.
+- `step beside it`: a step while the thread writes, relative to a step without a save. The thread needs a processor:
+  with one for each rank, the steps take longer until the save is complete.
 
 The first save of each kind is reported apart: it also allocates the memory and exchanges the plans.
 """

@@ -29,6 +29,7 @@ from smdp_launch.plain_text import without_controls
 from smdp_launch.planning.plan import Plan
 from smdp_launch.rehearsals.texts import describe_fault
 from smdp_launch.run_metrics.network import NetworkReport
+from smdp_launch.run_metrics.saves import SaveMetrics
 from smdp_launch.units import duration
 
 _HOST_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
@@ -97,6 +98,7 @@ class FollowView:
         self._created: int | None = None  # milliseconds since 1970, of the first status
         self._cursor: int | None = None  # the same, of the last line
         self._waiting: str | None = None  # the last message about an outage
+        self._saves = SaveMetrics()
         self._tenth = -1
         self._printed = self._started  # time of the last line about steps or an outage
         self._bar: Progress | None = None
@@ -204,6 +206,8 @@ class FollowView:
             self._console.print(Text(failure, "bold red"))
         elif event.name == "network" and self._quiet:  # else the log has the same lines
             self._network(NetworkReport.of(event.fields))
+        elif event.name == "checkpoint_saved" and self._quiet:  # else the log has the same line
+            self._saved(event.fields)
         elif event.name == FAULT:
             self._console.print(Text(f"rehearsal: {describe_fault(event)}", "bold magenta"))
         elif event.name == "workers_started" and not self._quiet:
@@ -216,6 +220,12 @@ class FollowView:
         self._console.print(Text(f"network: {summary}", "bold yellow" if problems else "dim"))
         for problem in problems:
             self._console.print(Text(f"  {problem}", "yellow"))
+
+    def _saved(self, fields: Mapping[str, Any]) -> None:
+        """Show once whether a save fits into a spot notice, from the first one."""
+        if not self._saves.saves and self._saves.add(fields):
+            style = "dim" if self._saves.rate_needed is not None else "bold yellow"
+            self._console.print(Text(f"checkpoints: {self._saves.text()}", style))
 
     def _step(self, fields: Mapping[str, Any]) -> None:
         done, total = fields.get("step"), fields.get("steps")

@@ -99,6 +99,8 @@ def _run_rows(description: Description, run: RunNow) -> Iterator[tuple[str, str]
         progress = progress_text(run.metrics)
         if progress:
             yield "progress", progress
+        if run.metrics.saves.saves:
+            yield "saves", run.metrics.saves.text()
     elif run.metrics is not None:
         yield from number_rows(run.metrics, metrics_too=True)
     if run.network is not None:
@@ -121,6 +123,8 @@ def number_rows(metrics: RunMetrics, *, metrics_too: bool = False) -> Iterator[t
         yield "metrics", ", ".join(last[:_MOST_METRICS])
     if shares:
         yield "time", shares
+    if metrics.saves.saves:
+        yield "saves", metrics.saves.text()
     if verdict:
         yield "verdict", verdict
 
