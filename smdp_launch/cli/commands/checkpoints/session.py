@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from smdp_launch.api import attach
-from smdp_launch.cli.render.checkpoints import (
+from smdp_launch.cli.render.diagnostics import print_diagnostics
+from smdp_launch.cli.render.job.download import DownloadView
+from smdp_launch.cli.render.job.stored_checkpoints import (
     Place,
     document,
     print_checkpoints,
@@ -17,8 +19,6 @@ from smdp_launch.cli.render.checkpoints import (
     print_none,
     question,
 )
-from smdp_launch.cli.render.diagnostics import print_diagnostics
-from smdp_launch.cli.render.job.download import DownloadView
 from smdp_launch.cli.render.json_output import print_document
 from smdp_launch.cli.render.next_step import print_note
 from smdp_launch.cli.render.terminal.bars import busy
