@@ -23,7 +23,8 @@ from smdp_launch.jobs.job import UNKNOWN_REGION, Job
 from smdp_launch.jobs.measured_input import measured_input
 from smdp_launch.jobs.preflight.run import Preflight, require_account
 from smdp_launch.jobs.preflight.run import preflight as check_account
-from smdp_launch.jobs.records.history import LOCAL, Launch, find_launch, launches, record_plan, resolve_name
+from smdp_launch.jobs.records.history import LOCAL, find_launch, launches, record_plan, resolve_name
+from smdp_launch.jobs.records.lines import Launch
 from smdp_launch.jobs.records.local_clouds import file_systems, local_cloud_folder
 from smdp_launch.jobs.service.clients import connect_aws, connection, local_cloud
 from smdp_launch.jobs.submit import require_one_job, seed, submit

@@ -21,6 +21,7 @@ from smdp_launch.catalog.frameworks import (
     parts,
 )
 from smdp_launch.catalog.instances import Instance, instances, source_of, supported_instances
+from smdp_launch.catalog.prices import PriceTable
 from smdp_launch.catalog.regions import offering, regions, registry_account
 from smdp_launch.catalog.registries import training_image
 from smdp_launch.catalog.tables import table
@@ -38,7 +39,7 @@ class Listing:
     """Rows of one table, with their source and the day on which they were checked.
 
     Args:
-        kind: ``instances``, ``frameworks`` or ``images``.
+        kind: ``instances``, ``frameworks``, ``images`` or ``prices``.
         left_out: the rows that the filter removed because they are not available, each with the reason.
     """
 
@@ -62,6 +63,16 @@ def list_instances(policy: str | None = None, engine: str | None = None, region:
     available = [row for row in rows if not (row.get("offered") is False and row["offered_certain"])]
     left_out = [f"{row['name']}: not in {region}, {row['offered_source']}" for row in rows if row not in available]
     return _listing("instances", "instances", available, left_out)
+
+
+def list_prices(region: str, table: PriceTable) -> Listing:
+    """The prices of one instance in ``region``, USD an hour: for training, and for an endpoint."""
+    training, hosting = table.prices.get(region, {}), table.hosting.get(region, {})
+    rows = [
+        {"name": name, "region": region, "training_usd": training.get(name), "hosting_usd": hosting.get(name)}
+        for name in sorted(training.keys() | hosting.keys())
+    ]
+    return Listing("prices", table.source, table.date.isoformat(), rows)
 
 
 def list_frameworks(framework: str | None = None, policy: str | None = None, engine: str | None = None) -> Listing:

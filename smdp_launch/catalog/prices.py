@@ -1,4 +1,5 @@
-"""Prices from a table of the user. No prices are shipped, because they change and differ between contracts.
+"""Prices from a table: that of the user, or one that `catalog prices --update` has fetched. No prices are shipped,
+because they change and differ between contracts.
 
     {"date": "2026-11-01", "source": "our contract", "currency": "USD",
      "prices": {"us-east-1": {"ml.p4d.24xlarge": 12.5}}}
@@ -11,6 +12,8 @@ JSON or YAML; ``currency`` is optional. A price is for one instance of a trainin
 The optional key ``hosting`` has prices of one instance of an endpoint or a batch transform for one hour:
 
     "hosting": {"us-east-1": {"ml.m5.large": 0.1}}
+
+`catalog prices --update` writes such a table for each region into the user's data folder.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from smdp_launch.errors import EnvironmentProblem
 
 _MAX_BYTES = 1 << 20
 #: USD an hour. No instance costs more, so a higher number is an error.
-_HIGHEST_PRICE = 100_000
+HIGHEST_PRICE = 100_000
 _KEYS = ("date", "source", "currency", "prices", "storage", "hosting")
 
 
@@ -82,6 +85,33 @@ def read_prices(path: Path) -> PriceTable:
         raise PriceTableProblem(path, problems)
     more = (loaded.get("storage", {}), loaded.get("hosting", {}))
     return PriceTable(_day(loaded["date"]), loaded["source"], loaded["prices"], *more)
+
+
+def fetched_file(region: str) -> Path | None:
+    """Where the table of the region is, or would be; None if the region or the home folder is unknown."""
+    if not region_known(region):
+        return None
+    try:
+        import platformdirs
+
+        return platformdirs.user_data_path("smdp-launch") / "prices" / f"{region}.json"
+    except (OSError, RuntimeError, KeyError):
+        return None
+
+
+def fetched_prices(region: str) -> PriceTable | None:
+    """The fetched table of the region; None if none was fetched.
+
+    Raises:
+        PriceTableProblem: the table cannot be used.
+    """
+    path = fetched_file(region)
+    return read_prices(path) if path is not None and path.is_file() else None
+
+
+def command_for_prices(region: str) -> str:
+    """The command that fetches the prices of the region."""
+    return f"smdp-launch catalog prices --region {region} --update"
 
 
 def _load(path: Path) -> Any:
@@ -201,7 +231,7 @@ def _region_problems(region: Any, types: Any, known: frozenset[str], purpose: st
 
 
 def _is_price(price: Any) -> bool:
-    return isinstance(price, int | float) and not isinstance(price, bool) and 0 < price <= _HIGHEST_PRICE
+    return isinstance(price, int | float) and not isinstance(price, bool) and 0 < price <= HIGHEST_PRICE
 
 
 def _day(value: Any) -> datetime.date:

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from smdp_launch.catalog.prices import PriceTable, PriceTableProblem, read_prices
+from smdp_launch.catalog.prices import PriceTable, PriceTableProblem, fetched_prices, read_prices
 from smdp_launch.checking.file_systems import LocalFileSystems, look_at_mounted, mounted
 from smdp_launch.jobfile.load import Loaded
 from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel
@@ -141,10 +141,12 @@ def _serve_scripts(loaded: Loaded, spec: JobSpec, source: SourceTree | None) -> 
 
 
 def _prices(loaded: Loaded, spec: JobSpec) -> tuple[PriceTable | None, tuple[str, ...]]:
-    """The price table of the job, or the reasons why it is unusable."""
-    if not loaded.has("budget", "prices") or spec.budget.prices is None:
+    """The price table of the job, else that of `catalog prices --update`, or the reasons why it is unusable."""
+    if not loaded.has("budget", "prices"):
         return None, ()
     try:
+        if spec.budget.prices is None:
+            return fetched_prices(spec.region) if loaded.has("region") else None, ()
         return read_prices(loaded.document.path(("budget", "prices"), spec.budget.prices)), ()
     except PriceTableProblem as problem:
         return None, tuple(problem.problems)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from smdp_launch.diagnosis.verdict import diagnose
-from smdp_launch.jobs.records.history import InputRate, record_input_rate
+from smdp_launch.jobs.records.history import record_input_rate
+from smdp_launch.jobs.records.lines import InputRate
 from smdp_launch.run_metrics.run import RunMetrics
 from smdp_launch.sizing.measured import channels_mb_s, measured_mb_s
 

@@ -6,7 +6,8 @@ import math
 from pathlib import Path
 
 from smdp_launch.errors import EnvironmentProblem
-from smdp_launch.jobs.records.history import LOCAL, InputRate, Launch, input_rates, runs_of
+from smdp_launch.jobs.records.history import LOCAL, input_rates, runs_of
+from smdp_launch.jobs.records.lines import InputRate, Launch
 from smdp_launch.sizing.need import MeasuredInput
 
 

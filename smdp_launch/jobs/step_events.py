@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from smdp_launch.jobs.logs.messages import JobEvent
 from smdp_launch.jobs.logs.read import read_events
-from smdp_launch.jobs.records.history import LOCAL, Launch
+from smdp_launch.jobs.records.history import LOCAL
+from smdp_launch.jobs.records.lines import Launch
 from smdp_launch.jobs.service.clients import Clients, connection, ignore_waiting
 from smdp_launch.jobs.service.retry_policy import Waiting
 from smdp_launch.jobs.status.description import describe

@@ -235,6 +235,7 @@ _LINKS = "tests/localcloud/runs/test_network_probe.py, which has links"
 _TWICE = ["--at", "@5", "--after", "1"]
 _INPUT = "tests/launcher/jobs/test_rehearse_slow_input.py, whose jobs read a channel"
 _IMAGES = "tests/images, which has images"
+_PRICES = "tests/launcher/cost/test_prices.py, which has a price list"
 _ENDPOINTS = "tests/launcher/serving/test_rehearsals.py, which has trained models"
 VERBS = {
     "init": Verb(["src", "--yes", "--force"], ["nowhere", "--yes"], ExitCode.USAGE, torch_script),
@@ -289,6 +290,7 @@ VERBS = {
     "catalog instances": Verb([], ["--policy", "lax"], ExitCode.USAGE),
     "catalog frameworks": Verb([], ["--engine", "gloo"], ExitCode.USAGE),
     "catalog images": Verb(["--region", "eu-west-1"], [], ExitCode.USAGE),
+    "catalog prices": Verb(None, ["--region", "us-east-1"], ExitCode.REFUSED, elsewhere=_PRICES),
     "completion": Verb(["bash"], ["tcsh"], ExitCode.USAGE),
 }
 

@@ -61,7 +61,7 @@ _framework = _filter("framework", "NAME", "Show only pytorch, tensorflow or hugg
 def command() -> None:
     """List the instance types, framework versions and images that a job file can use.
 
-    The data comes with smdp-launch; no network and no credentials are needed.
+    The data comes with smdp-launch; no network and no credentials are needed, except for `prices --update`.
     """
 
 
@@ -118,6 +118,47 @@ def images(region: str | None, framework: str | None, version: str | None, polic
     if not listed.rows:
         raise click.UsageError(_why_none(region, framework, version))
     print_json(listed) if as_json else print_images(listed)
+
+
+@command.command("prices", short_help="List the prices of instances, or fetch them from AWS.")
+@click.option(
+    "--region",
+    metavar="REGION",
+    required=True,
+    callback=_one_of("region"),
+    shell_complete=_completing("region"),
+    help="The AWS region, such as us-east-1.",
+)
+@click.option("--update", is_flag=True, help="Fetch the prices from the AWS Price List API, with your credentials.")
+@options.json_document
+def prices(region: str, update: bool, as_json: bool) -> None:
+    """List the prices that --update has fetched for a region.
+
+    No prices come with smdp-launch. --update fetches AWS's on-demand prices and saves them for this user, with
+    their date. `plan`, `cost`, `list` and budgets use them where a job file names no price table.
+    """
+    from datetime import datetime, timezone
+
+    from smdp_launch.catalog.listing import list_prices
+    from smdp_launch.catalog.prices import command_for_prices, fetched_prices
+    from smdp_launch.cli.render.catalog import print_json, print_prices
+    from smdp_launch.cli.render.next_step import print_note
+    from smdp_launch.errors import Refused
+    from smdp_launch.jobs.price_list import update_prices
+
+    if update:
+        fetched = update_prices(region, datetime.now(timezone.utc).date())
+        table = fetched.table
+        print_note(f"wrote {fetched.path}")
+        if fetched.ambiguous:
+            print_note(f"two different prices, so none is used: {', '.join(fetched.ambiguous)}")
+    else:
+        found = fetched_prices(region)
+        if found is None:
+            raise Refused(f"no prices of {region} were fetched: {command_for_prices(region)}")
+        table = found
+    listed = list_prices(region, table)
+    print_json(listed) if as_json else print_prices(listed)
 
 
 def _why_none(region: str | None, framework: str | None, version: str | None) -> str:

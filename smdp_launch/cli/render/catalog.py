@@ -81,6 +81,21 @@ def print_images(listing: Listing) -> None:
     print_next("write the URI as `image:` into job.yaml, then: smdp-launch validate")
 
 
+def print_prices(listing: Listing) -> None:
+    columns: list[tuple[str, Callable[[Row], str]]] = [
+        ("type", lambda row: row["name"]),
+        ("training (USD/h)", lambda row: _usd(row["training_usd"])),
+        ("endpoint (USD/h)", lambda row: _usd(row["hosting_usd"])),
+    ]
+    _print_listing(listing, columns)
+    _print_notes(f"source: {listing.source}", "USD for one instance and one hour, without a discount of your contract")
+    print_next("smdp-launch cost")
+
+
+def _usd(price: float | None) -> str:
+    return "-" if price is None else f"{price:g}"
+
+
 def _print_listing(listing: Listing, columns: Sequence[tuple[str, Callable[[Row], str]]]) -> None:
     table = [Column(title, [cell(row) for row in listing.rows]) for title, cell in columns]
     print_table(Console(highlight=False), table)

@@ -14,7 +14,7 @@ from smdp_launch.cli.render.json_output import print_document
 from smdp_launch.cli.render.next_step import print_note
 
 if TYPE_CHECKING:
-    from smdp_launch.jobs.records.history import Launch
+    from smdp_launch.jobs.records.lines import Launch
     from smdp_launch.jobs.service.clients import Clients
     from smdp_launch.jobs.sweeps import SweepState
     from smdp_launch.planning.plan import Plan

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from datetime import datetime, timezone
 from itertools import islice
 from pathlib import Path
@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from smdp_launch.disk import why
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.file_lock import LockTimeout, locked
+from smdp_launch.jobs.records.lines import End, InputRate, Launch
 from smdp_launch.private_files import NotPrivate, check_folder, make_folder, open_file, read_bytes
+from smdp_launch.request.cost import instance_types
 from smdp_launch.saved_versions import NewerVersion, check_folder_version, write_folder_version
 from smdp_launch.systems import IS_WINDOWS
 
@@ -42,69 +44,6 @@ _MOST_RUNS = 5
 
 #: `where` of a local job.
 LOCAL = "local"
-
-
-@dataclass(frozen=True)
-class Launch:
-    """Args:
-    where: the AWS region, or "local".
-    price: USD per hour of one host; None without a price table.
-    most_usd: USD for the whole job at its maximum run time; None without a price table.
-    state: the state folder of a local job's local cloud. It is relative to the folder of the history if it lies below
-        that, so that both can be moved together.
-    resumes: the job whose checkpoints it continues from.
-    serves: its job file says how to serve its model; None in the lines of older versions, and if it does not.
-    sweep: it is a tuning job; None for a training job.
-    """
-
-    job: str
-    where: str
-    job_file: str
-    plan_hash: str
-    time: str
-    hosts: int | None = None
-    price: float | None = None
-    most_usd: float | None = None
-    state: str | None = None
-    resumes: str | None = None
-    serves: bool | None = None
-    sweep: bool | None = None
-
-
-@dataclass(frozen=True)
-class End:
-    """How a job ended.
-
-    Args:
-        ended: the service's TrainingJobStatus.
-        time: when this tool saw the end.
-        billable_seconds: of one host, as the service counts them.
-        usd: the cost of all hosts for these seconds, at the price of the launch; None if the price is unknown.
-    """
-
-    job: str
-    ended: str
-    summary: str
-    exit_code: int
-    time: str
-    billable_seconds: int | None = None
-    usd: float | None = None
-
-
-@dataclass(frozen=True)
-class InputRate:
-    """What a job would have read if no worker had waited for input.
-
-    Args:
-        input_mb_s: of all hosts together.
-        input_hosts: that read.
-        input_channels: MB/s of each channel whose bytes the hosts count.
-    """
-
-    job: str
-    input_mb_s: float
-    input_hosts: int
-    input_channels: dict[str, float] | None = None
 
 
 def state_folder(beside: Path | None = None) -> Path:
@@ -170,11 +109,27 @@ def record_plan(plan: Plan, now: datetime, state: Path | None = None) -> None:
         where, price, most_usd = plan.spec.region, plan.billing.price, plan.billing.usd
         most_usd = plan.sweep_bounds.usd if plan.sweep_bounds is not None else most_usd
     more: dict[str, Any] = {"hosts": plan.hosts, "price": price, "most_usd": most_usd, "state": relative_state(state)}
+    if plan.local is None:
+        more |= _billed_as(plan)
     if plan.spec.serve is not None:
         more["serves"] = True
     if plan.tuning is not None:
         more["sweep"] = True
     record_launch(plan.job, where, plan.job_file, plan.hash, now, **more)
+
+
+def _billed_as(plan: Plan) -> dict[str, Any]:
+    """What the cost of a job on AWS depends on, as fields of `Launch`."""
+    types, prices = instance_types(plan.spec), plan.prices
+    known = {one: prices.hourly(plan.spec.region, one) for one in types} if prices is not None else {}
+    return {
+        "instance_type": types[0] if len(types) == 1 else None,
+        "prices": {name: price for name, price in known.items() if price is not None} or None,
+        "price_source": f"{prices.source}, {prices.date}" if prices is not None and any(known.values()) else None,
+        "tags": dict(plan.spec.tags) or None,
+        "spot": True if plan.spec.spot is not None else None,
+        "keep_alive": plan.spec.compute.keep_alive,
+    }
 
 
 def record_launch(job: str, where: str, job_file: str, plan_hash: str, now: datetime, **more: Any) -> None:
@@ -215,9 +170,10 @@ def record_end(job: str, outcome: Outcome, now: datetime) -> None:
         launched, ended = find_launch(job), ends()
         if launched is None or job in ended:
             return
-        usd = _usd(launched, outcome.billable_seconds)
+        usd = _usd(launched, outcome)
         code = int(outcome.exit_code)
-        _append(file, End(job, outcome.status, outcome.summary, code, stamp(now), outcome.billable_seconds, usd))
+        seconds = (outcome.billable_seconds, usd, outcome.training_seconds)
+        _append(file, End(job, outcome.status, outcome.summary, code, stamp(now), *seconds, outcome.instance_type))
 
 
 def record_input_rate(rate: InputRate) -> None:
@@ -321,10 +277,11 @@ def _append(file: int, entry: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _usd(launched: Launch, billable: int | None) -> float | None:
-    if launched.price is None or launched.hosts is None or billable is None:
+def _usd(launched: Launch, outcome: Outcome) -> float | None:
+    billable, price = outcome.billable_seconds, launched.price_of(outcome.instance_type)
+    if price is None or launched.hosts is None or billable is None:
         return None
-    return round(launched.price * launched.hosts * billable / 3600, 6)
+    return round(price * launched.hosts * billable / 3600, 6)
 
 
 def relative_state(state: Path | None) -> str | None:
@@ -351,6 +308,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "int | None": (int, NoneType),
     "float | None": (float, int, NoneType),
     "dict[str, float] | None": (dict, NoneType),
+    "dict[str, str] | None": (dict, NoneType),
 }
 
 

@@ -28,6 +28,7 @@ class Outcome:
     model: S3 URI of model.tar.gz, if there is one.
     training_seconds, billable_seconds: as the service counts them; None if the job never trained.
     checkpoints: S3 location of its checkpoints, if it has one.
+    instance_type: the type that it got; None if it got none of several.
     """
 
     status: str
@@ -38,6 +39,7 @@ class Outcome:
     training_seconds: int | None = None
     billable_seconds: int | None = None
     checkpoints: str | None = None
+    instance_type: str | None = None
 
 
 def with_model_found(client: Callable[[str], Any], described: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -63,6 +65,7 @@ def outcome(described: Mapping[str, Any]) -> Outcome:
     """From DescribeTrainingJob's answer for a job that has ended."""
     status = str(described["TrainingJobStatus"])
     secondary = str(described.get("SecondaryStatus", status))
+    resources = described.get("ResourceConfig", {})
     if status == "Completed":
         code, summary = ExitCode.OK, "completed"
     elif status == "Failed":
@@ -78,4 +81,5 @@ def outcome(described: Mapping[str, Any]) -> Outcome:
         described.get("TrainingTimeInSeconds"),
         described.get("BillableTimeInSeconds"),
         described.get("CheckpointConfig", {}).get("S3Uri"),
+        resources.get("InstanceType") or resources.get("SelectedInstanceType"),
     )

@@ -9,7 +9,8 @@ from itertools import islice
 from typing import Any
 
 from smdp_launch.errors import SmdpError
-from smdp_launch.jobs.records.history import LOCAL, End, Launch, ends, launches, record_end
+from smdp_launch.jobs.records.history import LOCAL, ends, launches, record_end
+from smdp_launch.jobs.records.lines import End, Launch
 from smdp_launch.jobs.records.outcome import ENDED
 from smdp_launch.jobs.service.clients import Clients, connection, ignore_waiting
 from smdp_launch.jobs.service.listing import PAGE, newest_first

@@ -40,7 +40,8 @@ class Facts:
         mount_names: mount names of the FSx file systems in the local cloud, by channel name.
         data_flags: the channel names given by ``--data``, which have no place in the file.
         local: the job is checked for a local run.
-        prices: the table that ``budget.prices`` names; None if there is none, with the reasons in ``price_problems``.
+        prices: the table that ``budget.prices`` names, else the one that was fetched for the region; None if there is
+            none, with the reasons in ``price_problems``.
         scripts: the entry point and the modules of the source folder that it imports, by file name; the entry point
             is the first. Empty if the entry point is missing or is not a Python file.
         serve_scripts: the serving script and the modules that it imports, as ``scripts``.

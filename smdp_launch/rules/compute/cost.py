@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from smdp_launch.catalog.placeholders import REGION
+from smdp_launch.catalog.prices import command_for_prices
 from smdp_launch.request.cost import billed_hours, instance_types, most_usd
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 
@@ -16,8 +17,12 @@ _PRICED = ("compute.instance_type", "compute.fallback_types", "region", "budget.
 @rule("SMDP802", "budget.prices")
 def prices_can_be_read(facts: Facts) -> Iterator[Problem]:
     if facts.price_problems:
-        message = f"the price table {facts.spec.budget.prices} cannot be used: {'; '.join(facts.price_problems)}"
+        named, region = facts.spec.budget.prices, facts.spec.region
+        table = named if named is not None else f"that was fetched for {region}"
+        message = f"the price table {table} cannot be used: {'; '.join(facts.price_problems)}"
         help_ = "fix the table; `smdp-launch explain SMDP802` shows an example"
+        if named is None:
+            help_ = f"fetch it again: {command_for_prices(region)}"
         yield Problem(("budget", "prices"), message, help_)
 
 
@@ -43,10 +48,16 @@ def budget_can_be_checked(facts: Facts) -> Iterator[Problem]:
         return  # a job with the placeholder region cannot be launched
     message = f"the budget is {budget.max_usd:,.2f} USD, but the price of the job is not known"
     if facts.prices is None:
-        yield Problem(_BUDGET, message, "name a price table with `budget: {prices: FILE}`")
+        yield Problem(_BUDGET, message, _how_to_price(facts.spec.region))
         return
     region = facts.spec.region
     unpriced = [one for one in instance_types(facts.spec) if facts.prices.hourly(region, one) is None]
     if unpriced:
         help_ = f"add {', '.join(unpriced)} in {region} to {budget.prices}"
+        if budget.prices is None:
+            help_ = f"AWS's prices of {facts.prices.date} have no {', '.join(unpriced)}: {_how_to_price(region)}"
         yield Problem(_BUDGET, message, help_)
+
+
+def _how_to_price(region: str) -> str:
+    return f"name a price table with `budget: {{prices: FILE}}`, or fetch AWS's prices: {command_for_prices(region)}"

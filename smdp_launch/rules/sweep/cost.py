@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from smdp_launch.catalog.placeholders import REGION
+from smdp_launch.catalog.prices import command_for_prices
 from smdp_launch.request.cost import highest_price
 from smdp_launch.request.sweep_cost import sweep_bounds
 from smdp_launch.rules.base.facts import Facts, Problem, rule
@@ -41,7 +42,12 @@ def budget_can_be_checked(facts: Facts) -> Iterator[Problem]:
         return  # a job with the placeholder region cannot be launched
     message = f"the sweep's budget is {sweep.budget.max_usd:,.2f} USD, but the price of a trial is not known"
     if facts.prices is None:
-        yield Problem(_MAX, message, "name a price table with `budget: {prices: FILE}`")
+        yield Problem(_MAX, message, f"name a price table with `budget: {{prices: FILE}}`, {_or_fetch(facts)}")
     elif highest_price(facts.spec, facts.prices) is None:
-        help_ = f"add the instance types of the job in {facts.spec.region} to {facts.spec.budget.prices}"
+        table = facts.spec.budget.prices or f"a price table, {_or_fetch(facts)}"
+        help_ = f"add the instance types of the job in {facts.spec.region} to {table}"
         yield Problem(_MAX, message, help_)
+
+
+def _or_fetch(facts: Facts) -> str:
+    return f"or fetch AWS's prices: {command_for_prices(facts.spec.region)}"

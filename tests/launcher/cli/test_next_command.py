@@ -77,6 +77,7 @@ ENDS = [
     (["catalog", "instances"], JOB, WORKS, "next: smdp-launch catalog frameworks"),
     (["rehearse", "late", *SMALL_REHEARSAL, "--for", "0"], JOB, WORKS, "next: smdp-launch plan"),
     (["catalog", "frameworks"], JOB, WORKS, "next: smdp-launch catalog images"),
+    (["catalog", "prices", "--region", "sa-east-1"], JOB, WORKS, "catalog prices --region sa-east-1 --update"),
     (["catalog", "images", "--region", "us-east-1"], JOB, WORKS, "then: smdp-launch validate"),
 ]
 #: Other outcomes of local runs.

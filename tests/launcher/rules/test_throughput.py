@@ -14,7 +14,8 @@ from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.errors import ExitCode
 from smdp_launch.jobs.input_record import record_input
 from smdp_launch.jobs.measured_input import measured_input
-from smdp_launch.jobs.records.history import LOCAL, InputRate, launches, record_input_rate, record_launch
+from smdp_launch.jobs.records.history import LOCAL, launches, record_input_rate, record_launch
+from smdp_launch.jobs.records.lines import InputRate
 from smdp_launch.sizing.need import MeasuredInput
 from tests.conftest import JOB, Command, write_job
 from tests.support.numbers.run_events import Step, metrics_of, run_events

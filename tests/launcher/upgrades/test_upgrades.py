@@ -21,7 +21,8 @@ import pytest
 from smdp_launch.errors import ExitCode
 from smdp_launch.event_lines import EVENT_VERSION, Line, event_of
 from smdp_launch.jobfile.model.spec import SCHEMA_VERSION
-from smdp_launch.jobs.records.history import STATE_VERSION, End, Launch, ends, launches, record_launch
+from smdp_launch.jobs.records.history import STATE_VERSION, ends, launches, record_launch
+from smdp_launch.jobs.records.lines import End, Launch
 from smdp_launch.localcloud.client.connect import private
 from smdp_launch.localcloud.layout import VERSION as LOCAL_CLOUD_VERSION
 from smdp_launch.planning.past_rehearsals import REHEARSAL_VERSION

@@ -101,7 +101,7 @@ def prices_of(
     Raises:
         EnvironmentProblem: the price table cannot be used.
     """
-    from smdp_launch.catalog.prices import read_prices
+    from smdp_launch.catalog.prices import command_for_prices, read_prices
     from smdp_launch.scaling.study import Price
 
     spec, _ = checked.require()
@@ -110,7 +110,7 @@ def prices_of(
         return (
             {},
             "no costs: name a table of prices with --prices FILE or "
-            "`budget: {prices: FILE}` (docs/reference/catalog.md)",
+            f"`budget: {{prices: FILE}}`, or run: {command_for_prices(spec.region)}",
         )
     hourly = {name: table.hourly(spec.region, name) for name in types}
     prices = {
@@ -120,7 +120,8 @@ def prices_of(
     }
     missing = [name for name in types if name not in prices]
     if missing:
-        return prices, f"no cost of {', '.join(missing)}: {file or spec.budget.prices} has no price in {spec.region}"
+        named = file or spec.budget.prices or table.source
+        return prices, f"no cost of {', '.join(missing)}: {named} has no price in {spec.region}"
     if given.samples is None:
         return prices, "no cost of an epoch: add --samples (of an epoch), and --batch if the job file has none"
     return prices, None
