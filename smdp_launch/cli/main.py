@@ -71,6 +71,7 @@ COMMANDS = {
     "report": Entry(_WATCH, "Write an HTML page about the run of a job.", "docs/how-to/watch/progress.md"),
     "compare": Entry(_WATCH, "Compare the settings, speed and cost of two jobs.", "docs/how-to/watch/progress.md"),
     "list": Entry(_WATCH, "List the jobs launched from this folder.", "docs/how-to/jobs.md"),
+    "cost": Entry(_AFTER, "Show what jobs, endpoints and warm pools cost.", "docs/how-to/team/cost.md"),
     "download": Entry(_AFTER, "Download the model and the output of a job.", "docs/how-to/jobs.md"),
     "checkpoints": Entry(
         _AFTER, "List, verify, fetch or delete the checkpoints of a job.", "docs/how-to/checkpoints.md"

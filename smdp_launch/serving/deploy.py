@@ -106,6 +106,7 @@ def record(plan: ServingPlan, state: str | None, *, keeps_cloud: bool = False) -
             inputs=str(serve_input(plan.spec, plan.name)) if plan.serve.kind == "async" else None,
             state=state,
             keeps_cloud=keeps_cloud,
+            instance_type=plan.serve.instance_type if plan.serve.kind != "serverless" else None,
         )
     )
 

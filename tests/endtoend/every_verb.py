@@ -271,6 +271,7 @@ VERBS = {
     "size": Verb(["--bytes-per-second", "500MB", "--data-size", "1TB"], ["--hosts", "0"], ExitCode.USAGE, ended_job),
     "compare": Verb(None, ["one", "two", "--region", "us-east-1"], ExitCode.ENVIRONMENT),
     "list": Verb([], ["--limit"], ExitCode.USAGE, ended_job),
+    "cost": Verb([], ["--tag", "team"], ExitCode.USAGE, ended_job),
     "stop": Verb([], ["no-such-job", "--region", "us-east-1"], ExitCode.ENVIRONMENT, running_job),
     "resume": Verb([], ["no-such-job", "--region", "us-east-1"], ExitCode.ENVIRONMENT, cut_off_job),
     "download": Verb([], ["no-such-job", "--region", "us-east-1"], ExitCode.ENVIRONMENT, ended_job),

@@ -194,8 +194,9 @@ def _require_for_sweep(plan: Plan, launch: LaunchOptions) -> None:
 def _run_sweep(clients: Clients, plan: Plan, launch: LaunchOptions) -> ExitCode:
     from smdp_launch.cli.render.next_step import print_next
     from smdp_launch.cli.render.sweeps import print_sweep
-    from smdp_launch.cli.shared.sweeps import follow_sweep, record_sweep_end, submit_sweep
+    from smdp_launch.cli.shared.sweeps import follow_sweep, submit_sweep
     from smdp_launch.errors import ExitCode
+    from smdp_launch.jobs.spending.refresh import record_sweep_end
 
     submit_sweep(clients, plan)
     click.echo(f"{plan.job}: the sweep is launched")
@@ -205,7 +206,7 @@ def _run_sweep(clients: Clients, plan: Plan, launch: LaunchOptions) -> ExitCode:
     sweep = follow_sweep(clients, plan.job)
     if sweep is None:
         return ExitCode.INTERRUPTED
-    record_sweep_end(sweep)
+    record_sweep_end(clients, sweep)
     print_sweep(sweep)
     return sweep.exit_code
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 import click
@@ -41,11 +40,12 @@ def connected(where: str | None, state: str | None) -> Iterator[Clients]:
 def show_sweep(name: str, where: str | None, state: str | None, as_json: bool) -> None:
     """Print the sweep with its trials, and record its end."""
     from smdp_launch.cli.render.sweeps import print_sweep
+    from smdp_launch.jobs.spending.refresh import record_sweep_end
     from smdp_launch.jobs.sweeps import describe_sweep
 
     with connected(where, state) as clients:
         sweep = describe_sweep(clients, name)
-    record_sweep_end(sweep)
+        record_sweep_end(clients, sweep)
     if as_json:
         print_document(sweep.to_json())
     else:
@@ -105,12 +105,3 @@ def _stops(clients: Clients) -> bool:
     answer = Keyboard().line(clients.interrupted.is_set)
     clients.interrupted.clear()
     return (answer or "").strip().lower()[:1] == "s"
-
-
-def record_sweep_end(sweep: SweepState) -> None:
-    """Record the end in the history of this folder."""
-    from smdp_launch.jobs.records.history import record_end
-    from smdp_launch.jobs.records.outcome import Outcome
-
-    if sweep.has_ended:
-        record_end(sweep.name, Outcome(sweep.status, sweep.exit_code, sweep.status.lower()), datetime.now(timezone.utc))

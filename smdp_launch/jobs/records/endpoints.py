@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from pathlib import Path
 
 from smdp_launch.errors import Refused
 from smdp_launch.jobs.records.history import LATEST, entries, write_entry
@@ -30,6 +31,7 @@ class Served:
         content_type: of its requests; None if the job file has none.
         inputs: S3 location of the requests of an asynchronous endpoint; None for the other kinds.
         state: as that of a launch.
+        instance_type: of its hosts; None for a serverless endpoint, and in the lines of older versions.
         keeps_cloud: the local cloud runs only for local endpoints, and ends with the last of them.
     """
 
@@ -47,6 +49,7 @@ class Served:
     inputs: str | None = None
     state: str | None = None
     keeps_cloud: bool = False
+    instance_type: str | None = None
 
     @property
     def deployed_at(self) -> datetime:
@@ -63,6 +66,10 @@ class Deleted:
 
     endpoint: str
     deleted: str
+
+    @property
+    def deleted_at(self) -> datetime:
+        return _time(self.deleted)
 
 
 def record_served(entry: Served) -> None:
@@ -90,6 +97,19 @@ def served() -> list[Served]:
         by_name[one.endpoint] = one
     ends = {one.endpoint: _time(one.deleted) for one in entries(Deleted)}
     return [one for name, one in by_name.items() if name not in ends or ends[name] < one.deployed_at]
+
+
+def deployments(beside: Path | None = None) -> list[tuple[Served, datetime | None]]:
+    """All deployments from the current folder, or from ``beside``, in order, each with the time of its deletion."""
+    deletions = list(entries(Deleted, beside))
+    found: list[tuple[Served, datetime | None]] = []
+    for one in entries(Served, beside):
+        after = [gone.deleted_at for gone in deletions if gone.endpoint == one.endpoint]
+        end = min((moment for moment in after if moment >= one.deployed_at), default=None)
+        if any(other.endpoint == one.endpoint and ended == end for other, ended in found):
+            continue  # a repeated deployment
+        found.append((one, end))
+    return found
 
 
 def find_served(endpoint: str) -> Served | None:

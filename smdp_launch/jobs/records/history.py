@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from smdp_launch.disk import why
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.file_lock import LockTimeout, locked
-from smdp_launch.jobs.records.lines import End, InputRate, Launch
+from smdp_launch.jobs.records.folders import remember_folder
+from smdp_launch.jobs.records.lines import End, InputRate, Launch, Retained
 from smdp_launch.private_files import NotPrivate, check_folder, make_folder, open_file, read_bytes
-from smdp_launch.request.cost import instance_types
 from smdp_launch.saved_versions import NewerVersion, check_folder_version, write_folder_version
 from smdp_launch.systems import IS_WINDOWS
 
@@ -69,14 +69,14 @@ def state_folder(beside: Path | None = None) -> Path:
     return folder
 
 
-def existing_state_folder() -> Path | None:
-    """The state folder of the current one; None if there is none.
+def existing_state_folder(beside: Path | None = None) -> Path | None:
+    """The state folder in the current one, or in ``beside``; None if there is none.
 
     Raises:
         EnvironmentProblem: another user may have prepared it, or a newer smdp-launch has written it.
     """
     try:
-        folder = Path.cwd() / STATE_FOLDER
+        folder = (beside or Path.cwd()) / STATE_FOLDER
         with private_state():
             check_folder(folder)
             _check_version(folder)
@@ -116,10 +116,14 @@ def record_plan(plan: Plan, now: datetime, state: Path | None = None) -> None:
     if plan.tuning is not None:
         more["sweep"] = True
     record_launch(plan.job, where, plan.job_file, plan.hash, now, **more)
+    if plan.local is None:
+        remember_folder(Path.cwd())
 
 
 def _billed_as(plan: Plan) -> dict[str, Any]:
     """What the cost of a job on AWS depends on, as fields of `Launch`."""
+    from smdp_launch.request.cost import instance_types  # most commands have no plan
+
     types, prices = instance_types(plan.spec), plan.prices
     known = {one: prices.hourly(plan.spec.region, one) for one in types} if prices is not None else {}
     return {
@@ -186,6 +190,17 @@ def record_input_rate(rate: InputRate) -> None:
             _append(file, rate)
 
 
+def record_retained(retained: Retained) -> None:
+    """Record how long a warm pool of this folder stayed, unless it is recorded. A write error is ignored, as for an
+    end."""
+    folder = existing_state_folder()
+    if folder is None or not (folder / _FILE).exists():
+        return
+    with suppress(OSError, EnvironmentProblem), _opened(folder / _FILE) as file:
+        if retained.job not in {one.job for one in entries(Retained)}:
+            _append(file, retained)
+
+
 def input_rates() -> dict[str, InputRate]:
     """The last recorded rate of each job that was launched from the current folder."""
     return {one.job: one for one in entries(InputRate)}
@@ -198,19 +213,19 @@ def runs_of(job_file: Path) -> Iterator[Launch]:
     return islice(runs, _MOST_RUNS)
 
 
-def launches() -> list[Launch]:
-    """The launches from the current folder, in order; of each job only the last one. A line that is no launch is
-    skipped."""
+def launches(beside: Path | None = None) -> list[Launch]:
+    """The launches from the current folder, or from ``beside``, in order; of each job only the last one. A line that is
+    no launch is skipped."""
     by_job: dict[str, Launch] = {}
-    for one in entries(Launch):
+    for one in entries(Launch, beside):
         by_job.pop(one.job, None)
         by_job[one.job] = one
     return list(by_job.values())
 
 
-def ends() -> dict[str, End]:
-    """The recorded ends of the jobs that were launched from the current folder, by job name."""
-    return {one.job: one for one in entries(End)}
+def ends(beside: Path | None = None) -> dict[str, End]:
+    """The recorded ends of the jobs that were launched from the current folder, or from ``beside``, by job name."""
+    return {one.job: one for one in entries(End, beside)}
 
 
 def find_launch(job: str | None = None) -> Launch | None:
@@ -312,10 +327,11 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-def entries(kind: type[_Line]) -> Iterator[_Line]:
-    """The lines of this kind, a dataclass. A later version may add fields, which are ignored."""
+def entries(kind: type[_Line], beside: Path | None = None) -> Iterator[_Line]:
+    """The lines of this kind, a dataclass, in the history of the current folder or of ``beside``. A later version may
+    add fields, which are ignored."""
     known = fields(cast("Any", kind))
-    for line in _lines():
+    for line in _lines(beside):
         try:
             given = json.loads(line)
             one = kind(**{field.name: given[field.name] for field in known if field.name in given})
@@ -325,8 +341,8 @@ def entries(kind: type[_Line]) -> Iterator[_Line]:
             yield one
 
 
-def _lines() -> list[str]:
-    folder = existing_state_folder()
+def _lines(beside: Path | None) -> list[str]:
+    folder = existing_state_folder(beside)
     if folder is None:
         return []
     try:

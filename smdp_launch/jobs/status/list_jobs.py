@@ -91,31 +91,32 @@ def jobs_of_folder(
     launched, ended = [one for one in reversed(launches()) if wanted.includes_launch(one)], ends()
     if wanted.status is None:
         launched = launched[:most]
-    statuses, problems = _statuses([one for one in launched if one.job not in ended], on_waiting)
+    statuses, problems = update_statuses([one for one in launched if one.job not in ended], on_waiting)
     ended = ends()  # with the jobs whose end was just recorded
-    jobs = [_listed(one, ended.get(one.job), statuses.get(one.job), problems.get(_place(one))) for one in launched]
+    jobs = [_listed(one, ended.get(one.job), statuses.get(one.job), problems.get(place_of(one))) for one in launched]
     return [one for one in jobs if wanted.status in (None, one.status)][:most]
 
 
 #: A region, or a local cloud by its state folder: arguments of `connection`.
-_Place = tuple[str, str | None]
+Place = tuple[str, str | None]
 
 
-def _place(launch: Launch) -> _Place:
+def place_of(launch: Launch) -> Place:
     return launch.where, launch.state
 
 
-def _statuses(
+def update_statuses(
     running: Sequence[Launch], on_waiting: Callable[[Waiting], None]
-) -> tuple[dict[str, str], dict[_Place, str]]:
-    """The statuses by job, and the errors by place. The ends of jobs are recorded in the history."""
+) -> tuple[dict[str, str], dict[Place, str]]:
+    """The statuses by job, and the errors by place, of jobs without a recorded end. The ends of training jobs are
+    recorded in the history. A job that its service does not know has no status."""
     statuses: dict[str, str] = {}
-    problems: dict[_Place, str] = {}
-    for place in dict.fromkeys(_place(one) for one in running):
+    problems: dict[Place, str] = {}
+    for place in dict.fromkeys(place_of(one) for one in running):
         try:
             with connection(*place)() as clients:
                 clients.on_waiting = on_waiting
-                here = [one for one in running if _place(one) == place]
+                here = [one for one in running if place_of(one) == place]
                 known = _find(clients, [one for one in here if not one.sweep])
                 _record_ends(clients, known)
                 known |= _of_sweeps(clients, [one.job for one in here if one.sweep])

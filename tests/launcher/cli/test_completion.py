@@ -105,6 +105,6 @@ def test_codes_are_completed_with_their_titles(job_folder: Path) -> None:
 
 
 def test_catalogue_tables_and_values_are_completed(job_folder: Path) -> None:
-    assert set(completed(job_folder, "catalog", "")) == {"instances", "frameworks", "images"}
+    assert set(completed(job_folder, "catalog", "")) == {"instances", "frameworks", "images", "prices"}
     assert set(completed(job_folder, "catalog", "images", "--region", "")) == set(regions())
     assert set(completed(job_folder, "catalog", "instances", "--policy", "s")) == {"strict"}
