@@ -196,7 +196,7 @@ def _run_sweep(clients: Clients, plan: Plan, launch: LaunchOptions) -> ExitCode:
     from smdp_launch.cli.render.sweeps import print_sweep
     from smdp_launch.cli.shared.sweeps import follow_sweep, submit_sweep
     from smdp_launch.errors import ExitCode
-    from smdp_launch.jobs.spending.refresh import record_sweep_end
+    from smdp_launch.jobs.open_costs import record_sweep_end
 
     submit_sweep(clients, plan)
     click.echo(f"{plan.job}: the sweep is launched")

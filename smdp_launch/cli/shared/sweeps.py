@@ -40,7 +40,7 @@ def connected(where: str | None, state: str | None) -> Iterator[Clients]:
 def show_sweep(name: str, where: str | None, state: str | None, as_json: bool) -> None:
     """Print the sweep with its trials, and record its end."""
     from smdp_launch.cli.render.sweeps import print_sweep
-    from smdp_launch.jobs.spending.refresh import record_sweep_end
+    from smdp_launch.jobs.open_costs import record_sweep_end
     from smdp_launch.jobs.sweeps import describe_sweep
 
     with connected(where, state) as clients:

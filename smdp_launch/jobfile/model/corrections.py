@@ -39,6 +39,7 @@ UNITS: dict[Location, tuple[str, Callable[[str], Fraction | None]]] = {
     ("script", "source_limit_mb"): ("MB", lambda text: size(text, "m")),
     ("engine_options", "piece_kib"): ("KiB", lambda text: size(text, "k")),
     ("budget", "max_usd"): ("USD", dollars),
+    ("budget", "max_usd_per_week"): ("USD", dollars),
     ("sweep", "budget", "max_usd"): ("USD", dollars),
 }
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}

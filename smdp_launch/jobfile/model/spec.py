@@ -231,6 +231,10 @@ class Budget(Section):
         float | None,
         Field(gt=0, le=1e9, description="Most USD that the job may cost; a job that can cost more is refused."),
     ] = None
+    max_usd_per_week: Annotated[
+        float | None,
+        Field(gt=0, le=1e9, description="Most USD in an ISO week (UTC) of all that you launch; `launch` refuses more."),
+    ] = None
     prices: Annotated[
         Text | None,
         Field(description="Table of prices for `max_usd` (JSON or YAML), relative to the job file."),

@@ -12,6 +12,7 @@ from smdp_launch.errors import Refused, ServiceProblem
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.jobs.preflight import account, network, permissions, quotas, training_plan
 from smdp_launch.jobs.preflight.check import Account, Check, Result, result_of, run
+from smdp_launch.jobs.preflight.weekly_budget import weekly_budget
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.planning.plan import Plan
 
@@ -32,6 +33,7 @@ CHECKS = (
     Check("SMDP821", "route to S3", False, network.s3_route),
     Check("SMDP822", "permissions", False, permissions.role_permissions),
     Check("SMDP823", "training plan", False, training_plan.training_plan),
+    Check("SMDP550", "weekly budget", True, weekly_budget),
     Check(HOSTING, "hosting quota", False, lambda one: quotas.hosting_quota(one.plan.spec, one.service)),
 )
 
@@ -70,7 +72,7 @@ def check_hosting(clients: Clients, spec: JobSpec, own: str) -> Result:
 
 
 def require_account(clients: Clients, plan: Plan, ignored: Collection[str] = ()) -> None:
-    """Run the checks of identity, role, buckets and image before an upload. The upload itself reports an outage.
+    """Run the checks of identity, role, buckets, image and weekly budget before an upload. That reports an outage itself.
 
     Raises:
         Refused: a check failed.
@@ -79,4 +81,6 @@ def require_account(clients: Clients, plan: Plan, ignored: Collection[str] = ())
     problems = [one for each in run(checks, Account(plan, clients), ignored) for one in each.problems]
     if problems:
         codes = " ".join(f"--ignore {one}" for one in dict.fromkeys(one.code for one in problems))
-        raise Refused(f"AWS would refuse or fail this job; fix it, or launch with {codes}", problems)
+        only_budget = all(one.code == "SMDP550" for one in problems)
+        reason = "the weekly budget does not allow this job" if only_budget else "AWS would refuse or fail this job"
+        raise Refused(f"{reason}; fix it, or launch with {codes}", problems)

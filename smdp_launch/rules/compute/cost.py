@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 from smdp_launch.catalog.placeholders import REGION
 from smdp_launch.catalog.prices import command_for_prices
+from smdp_launch.jobfile.yaml.document import Location
 from smdp_launch.request.cost import billed_hours, instance_types, most_usd
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 
 _BUDGET = ("budget", "max_usd")
+WEEKLY_BUDGET = ("budget", "max_usd_per_week")
 _HOURS = ("compute.instance_count", "compute.max_run", "compute.keep_alive")
 _PRICED = ("compute.instance_type", "compute.fallback_types", "region", "budget.prices")
 
@@ -43,20 +45,32 @@ def cost_is_within_budget(facts: Facts) -> Iterator[Problem]:
 
 @rule("SMDP804", "budget.max_usd", *_PRICED)
 def budget_can_be_checked(facts: Facts) -> Iterator[Problem]:
-    budget = facts.spec.budget
-    if facts.local or budget.max_usd is None or facts.price_problems or facts.spec.region == REGION:
+    allowed = facts.spec.budget.max_usd
+    if allowed is not None:
+        yield from _without_price(facts, _BUDGET, f"the budget is {allowed:,.2f} USD")
+
+
+@rule("SMDP551", "budget.max_usd_per_week", *_PRICED)
+def weekly_budget_can_be_checked(facts: Facts) -> Iterator[Problem]:
+    allowed = facts.spec.budget.max_usd_per_week
+    if allowed is not None:
+        yield from _without_price(facts, WEEKLY_BUDGET, f"the weekly budget is {allowed:,.2f} USD")
+
+
+def _without_price(facts: Facts, at: Location, budget: str) -> Iterator[Problem]:
+    if facts.local or facts.price_problems or facts.spec.region == REGION:
         return  # a job with the placeholder region cannot be launched
-    message = f"the budget is {budget.max_usd:,.2f} USD, but the price of the job is not known"
+    message = f"{budget}, but the price of the job is not known"
     if facts.prices is None:
-        yield Problem(_BUDGET, message, _how_to_price(facts.spec.region))
+        yield Problem(at, message, _how_to_price(facts.spec.region))
         return
-    region = facts.spec.region
+    region, table = facts.spec.region, facts.spec.budget.prices
     unpriced = [one for one in instance_types(facts.spec) if facts.prices.hourly(region, one) is None]
     if unpriced:
-        help_ = f"add {', '.join(unpriced)} in {region} to {budget.prices}"
-        if budget.prices is None:
+        help_ = f"add {', '.join(unpriced)} in {region} to {table}"
+        if table is None:
             help_ = f"AWS's prices of {facts.prices.date} have no {', '.join(unpriced)}: {_how_to_price(region)}"
-        yield Problem(_BUDGET, message, help_)
+        yield Problem(at, message, help_)
 
 
 def _how_to_price(region: str) -> str:

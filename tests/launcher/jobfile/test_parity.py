@@ -175,6 +175,7 @@ CASES: dict[str, Job] = {
     "remote_debug": {"remote_debug": True},
     "silence": {"silence": ["SMDP423", "SMDP505"]},
     "budget.max_usd": {"budget": {"max_usd": 1000.5, "prices": "prices.yaml"}},
+    "budget.max_usd_per_week": {"budget": {"max_usd_per_week": 2000.5, "prices": "prices.yaml"}},
     "budget.prices": {"budget": {"prices": "prices.yaml"}},
     "role": {"role": "arn:aws:iam::123456789012:role/other"},
     "region": {"region": "us-west-2", "image": "123456789012.dkr.ecr.us-west-2.amazonaws.com/mine:2.0.1-cu118"},

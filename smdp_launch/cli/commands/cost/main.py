@@ -77,10 +77,10 @@ def command(
 def _current() -> tuple[dict[str, Open], list[str]]:
     """What the service says of jobs, warm pools and endpoints that are not finished."""
     from smdp_launch.cli.render.terminal.retries import print_retry
+    from smdp_launch.jobs.open_costs import refresh
     from smdp_launch.jobs.records.endpoints import served
     from smdp_launch.jobs.records.history import LOCAL
     from smdp_launch.jobs.spending.ledger import Open
-    from smdp_launch.jobs.spending.refresh import refresh
     from smdp_launch.serving.listing import endpoints_of_folder
 
     current, problems = refresh(print_retry)
