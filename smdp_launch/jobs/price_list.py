@@ -18,7 +18,7 @@ from smdp_launch.catalog.limits import endpoint_types, known_instance_types, tra
 from smdp_launch.catalog.prices import HIGHEST_PRICE, PriceTable, fetched_file, read_prices
 from smdp_launch.disk import why
 from smdp_launch.errors import EnvironmentProblem, Refused, ServiceProblem
-from smdp_launch.jobs.service.clients import connect_pricing
+from smdp_launch.jobs.service.clients import connect_service
 from smdp_launch.jobs.service.retry import as_service_problem
 from smdp_launch.private_files import write_bytes
 
@@ -87,7 +87,7 @@ def _write(path: Path, document: Mapping[str, Any]) -> None:
 
 
 def _products(region: str) -> Iterator[Mapping[str, Any]]:
-    client = connect_pricing()
+    client = connect_service("pricing", "us-east-1")  # the API of all regions
     arguments: dict[str, Any] = {
         "ServiceCode": "AmazonSageMaker",
         "FormatVersion": "aws_v1",

@@ -15,7 +15,7 @@ from smdp_launch.units import count
 REHEARSAL_VERSION = 1
 
 #: Fields that may differ between the rehearsed job and the launched one: no local run depends on them.
-_IRRELEVANT = {"name", "local", "tags", "budget", "tracking", "remote_debug", "role", "region"}
+_IRRELEVANT = {"name", "local", "tags", "budget", "tracking", "notify", "remote_debug", "role", "region"}
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class PastRehearsal:
 def spec_digest(spec: JobSpec) -> str:
     """SHA-256 of the values, apart from the source, that two jobs must share for a rehearsal to apply to both.
 
-    These are all fields of the job file except name, tags, budget, role, region and local data.
+    These are all fields of the job file except name, tags, budget, notifications, role, region and local data.
     """
     values = spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=_IRRELEVANT)
     return hashlib.sha256(json.dumps(values, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

@@ -115,6 +115,7 @@ def _launch_local(checked: CheckedJob, request: LocalRequest, launch: LaunchOpti
     from smdp_launch.cli.render.diagnostics import print_diagnostics
     from smdp_launch.cli.render.job.launch import print_local_end, print_local_start
     from smdp_launch.cli.shared.follow_session import submit_and_follow, submit_with_progress
+    from smdp_launch.cli.shared.submission import require_receivers
     from smdp_launch.errors import ExitCode
     from smdp_launch.jobs.records.local_clouds import local_cloud_folder
     from smdp_launch.localcloud.client import connect as localcloud
@@ -126,6 +127,7 @@ def _launch_local(checked: CheckedJob, request: LocalRequest, launch: LaunchOpti
         return ExitCode.OK
     _require_for_sweep(plan, launch)
     require_runnable(plan)
+    require_receivers(plan)
     if not launch.as_json:
         print_local_start(plan)
     with local_cloud_for(plan) as clients:
@@ -168,11 +170,14 @@ def _print_dry_run(plan: Plan, launch: LaunchOptions) -> None:
 def _print_detached(plan: Plan, launch: LaunchOptions) -> None:
     from smdp_launch.cli.render.job.events import print_job
     from smdp_launch.cli.render.job.launch import print_detached
+    from smdp_launch.cli.render.next_step import print_note
 
     if launch.as_json:
         print_job(plan.job, _where(plan))
     else:
         print_detached(plan.job)
+        if plan.spec.notify is not None and (plan.local is None or plan.spec.notify.local):
+            print_note("a command that follows the job sends its notifications: keep `smdp-launch follow` running")
 
 
 def _where(plan: Plan) -> str:

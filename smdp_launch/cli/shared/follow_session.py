@@ -26,9 +26,10 @@ from smdp_launch.jobs.follow import Ended, Follower, FollowEvent
 from smdp_launch.jobs.input_record import record_input
 from smdp_launch.jobs.logs.messages import JobEvent
 from smdp_launch.jobs.logs.tracebacks import Tracebacks
+from smdp_launch.jobs.notifications.notifier import Notifier, notifier_of
 from smdp_launch.jobs.records.history import LOCAL, record_end
 from smdp_launch.jobs.records.outcome import Outcome
-from smdp_launch.jobs.run import Run, add_event, price_of
+from smdp_launch.jobs.run import Run, add_event, price_of, usd
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.error_kinds import ErrorKind, error_kind
 from smdp_launch.jobs.service.retry_policy import SINGLE_TRY
@@ -161,14 +162,19 @@ class FollowSession:
         """
         follower = Follower(self.clients, self.job, self.timeout)
         result = None
-        with self.events or FollowView(self.layout, quiet=self.quiet, run=self._shown) as view:
-            for event in follower.events(lambda pause: self._detaches_during(pause, view)):
-                if follower.description is not self._shown.description and follower.description is not None:
-                    self._describe(view, follower.description)
-                self._show(view, event)
-                if isinstance(event, Ended):
-                    result = self._end(view, event.outcome)
-        self._write_report(follower.request)
+        with notifier_of(self.job, print_note) as notifier:
+            with self.events or FollowView(self.layout, quiet=self.quiet, run=self._shown) as view:
+                for event in follower.events(lambda pause: self._detaches_during(pause, view, notifier)):
+                    if follower.description is not self._shown.description and follower.description is not None:
+                        self._describe(view, follower.description)
+                    self._show(view, event)
+                    notifier.observe(event)
+                    if isinstance(event, Ended):
+                        result = self._end(view, event.outcome)
+                        described = self._shown.description
+                        cost = usd(described, self._shown.price) if described is not None else None
+                        notifier.end(event.outcome, cost)
+            self._write_report(follower.request)
         return result
 
     def _describe(self, view: View, described: Description) -> None:
@@ -191,8 +197,9 @@ class FollowSession:
         except SmdpError as error:
             print_note(str(error))
 
-    def _detaches_during(self, pause: float, view: View) -> bool:
+    def _detaches_during(self, pause: float, view: View, notifier: Notifier) -> bool:
         """Wait until the next poll. Return whether the user detaches."""
+        notifier.tick()
         if self.clients.interrupted.wait(pause) and self._detaches(view):
             return True
         if self.watch is not None and self.watch.should_stop():

@@ -33,6 +33,7 @@ def connect_for(
     if not as_json:
         print_plan(plan)
     require()
+    require_receivers(plan)
     confirm(yes, ask=not as_json)
     clients = connect_aws(plan.spec.region)
     clients.on_waiting = print_retry
@@ -40,3 +41,14 @@ def connect_for(
     if records:
         record_plan(plan, datetime.now(timezone.utc))
     return clients
+
+
+def require_receivers(plan: Plan) -> None:
+    """Raises:
+    Refused: the plan's notifications go to a webhook whose variable is not set.
+    """
+    from smdp_launch.jobs.notifications.receivers import require_webhook
+
+    notify = plan.spec.notify
+    if notify is not None and notify.webhook is not None and (plan.local is None or notify.local):
+        require_webhook(notify.webhook)

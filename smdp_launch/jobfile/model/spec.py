@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue, PrivateAttr
 
 from smdp_launch.jobfile.model.channels import Channel
+from smdp_launch.jobfile.model.notify import Notify
 from smdp_launch.jobfile.model.section import Section
 from smdp_launch.jobfile.model.serve import Serve
 from smdp_launch.jobfile.model.sweep import Sweep
@@ -318,6 +319,10 @@ class JobSpec(Section, NotebookView):
     region: Annotated[Region, Field(description="Such as us-east-1.")]
     local: Local = Local()
     serve: Annotated[Serve | None, Field(description="How `deploy` serves the trained model.")] = None
+    notify: Annotated[
+        Notify | None,
+        Field(description="What a command that follows the job calls at its end, or if it is in trouble."),
+    ] = None
     sweep: Annotated[Sweep | None, Field(description="Which hyperparameter values `launch` tries.")] = None
     #: The source of each value. It is not a value of the job, so it is neither compared nor serialized.
     _document: Document | None = PrivateAttr(default=None)

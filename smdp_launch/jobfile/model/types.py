@@ -108,6 +108,11 @@ TrainingPlanArn = Annotated[
     ),
     Expected("the ARN of a training plan such as arn:aws:sagemaker:us-east-1:123456789012:training-plan/NAME"),
 ]
+SnsTopic = Annotated[
+    str,
+    StringConstraints(pattern=r"^arn:aws[a-z\-]*:sns:[a-z0-9\-]+:[0-9]{12}:[A-Za-z0-9_-]{1,256}$"),
+    Expected("the ARN of an SNS topic such as arn:aws:sns:us-east-1:123456789012:NAME"),
+]
 Region = Annotated[
     str,
     StringConstraints(pattern=r"^[a-z]{2,}(-[a-z]+)+-[0-9]+$", max_length=32),
@@ -124,6 +129,11 @@ HyperparameterName = Annotated[
     StringConstraints(pattern=r"^[^\n]*$", min_length=1, max_length=256),
     AfterValidator(_not_reserved),
     Expected("a name of at most 256 characters that does not start with sagemaker_"),
+]
+WebhookVariable = Annotated[
+    str,
+    StringConstraints(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", max_length=512),
+    Expected("the name of an environment variable with the URL, such as TEAM_WEBHOOK"),
 ]
 VariableName = Annotated[
     str,

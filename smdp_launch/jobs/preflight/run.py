@@ -72,7 +72,7 @@ def check_hosting(clients: Clients, spec: JobSpec, own: str) -> Result:
 
 
 def require_account(clients: Clients, plan: Plan, ignored: Collection[str] = ()) -> None:
-    """Run the checks of identity, role, buckets, image and weekly budget before an upload. That reports an outage itself.
+    """Run the checks of identity, role, buckets, image and weekly budget before an upload. It reports an outage itself.
 
     Raises:
         Refused: a check failed.

@@ -22,7 +22,7 @@ from smdp_launch.disk import why
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.file_lock import LockTimeout, locked
 from smdp_launch.jobs.records.folders import remember_folder
-from smdp_launch.jobs.records.lines import End, InputRate, Launch, Retained
+from smdp_launch.jobs.records.lines import End, InputRate, Launch, Notified, Retained
 from smdp_launch.private_files import NotPrivate, check_folder, make_folder, open_file, read_bytes
 from smdp_launch.saved_versions import NewerVersion, check_folder_version, write_folder_version
 from smdp_launch.systems import IS_WINDOWS
@@ -115,6 +115,8 @@ def record_plan(plan: Plan, now: datetime, state: Path | None = None) -> None:
         more["serves"] = True
     if plan.tuning is not None:
         more["sweep"] = True
+    if plan.spec.notify is not None:
+        more["notify"] = plan.spec.notify.model_dump_json(exclude_none=True)
     record_launch(plan.job, where, plan.job_file, plan.hash, now, **more)
     if plan.local is None:
         remember_folder(Path.cwd())
@@ -188,6 +190,22 @@ def record_input_rate(rate: InputRate) -> None:
     with suppress(OSError, EnvironmentProblem), _opened(folder / _FILE) as file:
         if find_launch(rate.job) is not None and input_rates().get(rate.job) != rate:
             _append(file, rate)
+
+
+def claim_notification(wanted: Notified) -> bool:
+    """Whether the caller has to send it: of several commands that follow a job, the first one. If the claim cannot be
+    recorded, each sends it."""
+    folder = existing_state_folder()
+    if folder is None or not (folder / _FILE).exists():
+        return True
+    try:
+        with _opened(folder / _FILE) as file:
+            if wanted in entries(Notified):
+                return False
+            _append(file, wanted)
+    except (OSError, EnvironmentProblem):
+        return True
+    return True
 
 
 def record_retained(retained: Retained) -> None:

@@ -21,6 +21,7 @@ class Launch:
     tags: those of the job file.
     spot: it runs on spot capacity.
     keep_alive: seconds that its hosts stay as a warm pool.
+    notify: the section ``notify`` of its job file, as JSON.
     """
 
     job: str
@@ -41,6 +42,7 @@ class Launch:
     tags: dict[str, str] | None = None
     spot: bool | None = None
     keep_alive: int | None = None
+    notify: str | None = None
 
     def price_of(self, instance_type: str | None) -> float | None:
         """USD per hour of one host of the type that the job got. Lines of older versions know only the highest price of
@@ -102,3 +104,15 @@ class Retained:
     job: str
     pool: str
     retained_seconds: int
+
+
+@dataclass(frozen=True)
+class Notified:
+    """A notification that a command of this folder sends, or has sent.
+
+    Args:
+        notification: what about, such as ``end``.
+    """
+
+    job: str
+    notification: str

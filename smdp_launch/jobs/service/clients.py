@@ -156,13 +156,13 @@ def connect_ecr(region: str | None) -> Any:
     return _aws(lambda session, config: session.create_client("ecr", region_name=region, config=config))
 
 
-def connect_pricing() -> Any:
-    """A client of the AWS Price List API, with the user's own credentials. The API of all regions is in us-east-1.
+def connect_service(service: str, region: str) -> Any:
+    """A client of any service of AWS, by botocore's name, with the user's own credentials.
 
     Raises:
         EnvironmentProblem: no credentials, or a profile that does not exist.
     """
-    return _aws(lambda session, config: session.create_client("pricing", region_name="us-east-1", config=config))
+    return _aws(lambda session, config: session.create_client(service, region_name=region, config=config))
 
 
 def _aws(connect: Callable[[Any, Any], _Connected]) -> _Connected:

@@ -13,6 +13,8 @@ from smdp_launch.jobfile.yaml.document import Document, Location
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 from smdp_launch.secret_forms import NO_LITERAL, SHORTEST, is_number, known_secrets, name_of, says_secret
 
+#: Its value names a variable. An address in its place is a secret.
+WEBHOOK: Location = ("notify", "webhook")
 _READABLE = "everyone with permission to describe the job can read it"
 
 
@@ -59,6 +61,9 @@ def _texts(value: Any, at: Location) -> Iterator[tuple[Location, str]]:
 
 def _secrets(document: Document, at: Location, value: str) -> Iterator[Secret]:
     entry = document.entry(at)
+    if at == WEBHOOK and "://" in value:
+        yield Secret(at, "the address of a webhook", value, entry.value)
+        return
     by_form = list(_of_known_form(at, value, entry.value))
     yield from by_form
     name = name_of(one for one in at if isinstance(one, str))
@@ -89,6 +94,8 @@ def _is_not_needed(one: Secret) -> bool:
 
 
 def _help(one: Secret) -> str:
+    if one.at == WEBHOOK:
+        return "set an environment variable to the address, and write its name, such as `webhook: TEAM_WEBHOOK`"
     if "AWS" in one.what:
         return "remove it: the execution role has its own credentials"
     return "remove it, and let the script read it from AWS Secrets Manager with the execution role"

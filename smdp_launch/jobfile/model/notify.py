@@ -1,0 +1,33 @@
+"""The section ``notify``: what a command that follows the job calls at its end, or if it is in trouble."""
+
+# No `from __future__ import annotations`: with it, pydantic compiles each string annotation at every start.
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from smdp_launch.jobfile.model.section import Section
+from smdp_launch.jobfile.model.types import SnsTopic, Text, WebhookVariable
+
+
+class Notify(Section):
+    on: Annotated[
+        list[Literal["end", "trouble"]],
+        Field(
+            min_length=1,
+            max_length=2,
+            description="`end`: the job has ended; `trouble`: AWS takes its spot capacity, or it makes no progress.",
+        ),
+    ] = Field(default=["end", "trouble"])
+    command: Annotated[
+        Text | None,
+        Field(description="Command to run in the job file's folder, with the message as JSON on its input."),
+    ] = None
+    webhook: Annotated[
+        WebhookVariable | None,
+        Field(description="Name of the environment variable with the URL that the message is posted to, as JSON."),
+    ] = None
+    sns: Annotated[
+        SnsTopic | None,
+        Field(description="ARN of the SNS topic that the message is published to, with your credentials."),
+    ] = None
+    local: Annotated[bool, Field(description="Also notify of local runs.")] = False
