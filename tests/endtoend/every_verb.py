@@ -241,6 +241,7 @@ VERBS = {
     "init": Verb(["src", "--yes", "--force"], ["nowhere", "--yes"], ExitCode.USAGE, torch_script),
     "validate": Verb([], ["nowhere.yaml"], ExitCode.JOB_FILE_REFUSED),
     "plan": Verb([], ["--set", "compute.max_rnu=1"], ExitCode.JOB_FILE_REFUSED),
+    "export": Verb(["--to", "pipeline"], ["--to", "make"], ExitCode.USAGE),
     "scale": Verb(
         ["--step-time", "0.373", "--parameters", "335M", "--batch", "64", "--hosts", "1,2"],
         ["--hosts", "0"],

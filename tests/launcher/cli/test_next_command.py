@@ -48,6 +48,8 @@ ENDS = [
     (["scale"], JOB, WORKS, "add --step-time SECONDS"),
     (["schema"], JOB, WORKS, "next: smdp-launch schema --output"),
     (["schema", "--output", "job.schema.json"], JOB, WORKS, "next: name it in a job file's first line"),
+    (["export", "--to", "pipeline"], JOB, WORKS, "next: aws sagemaker create-pipeline --region us-east-1 "),
+    (["export", "--to", "airflow"], JOB, WORKS, "next: give these arguments to SageMakerTrainingOperator"),
     (["launch", "--dry-run"], JOB, WORKS, "next: smdp-launch launch\n"),
     ([*HERE, "--dry-run"], JOB, WORKS, "next: smdp-launch launch --local --hosts 1 --workers-per-host 1\n"),
     (["probe", "--dry-run"], JOB, WORKS, "next: smdp-launch probe\n"),
