@@ -49,7 +49,7 @@ COMMANDS = {
     ),
     "plan": Entry(_START, "Show what a launch would submit. Needs no network.", "docs/reference/plan.md"),
     "export": Entry(_START, "Print a job as a step of SageMaker Pipelines or Airflow.", "docs/how-to/ci/pipelines.md"),
-    "schema": Entry(_START, "Print the JSON Schema of job files, for editors.", "docs/reference/job-file.md"),
+    "schema": Entry(_START, "Print the JSON Schema of job files, for editors.", "docs/how-to/ci/editors.md"),
     "explain": Entry(_START, "Explain a diagnostic code such as SMDP301.", "docs/reference/errors.md"),
     "catalog": Entry(_START, "List instance types, framework versions and images.", "docs/reference/catalog.md"),
     "preflight": Entry(_RUN, "Check your AWS account before a launch.", "docs/how-to/preflight.md"),

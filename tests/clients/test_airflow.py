@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.isolated_shell import run_client
-from tests.conftest import ROOT
+from tests.conftest import JOB, ROOT, write_job
 from tests.support.isolation import needs_networks
 
 AIRFLOW = ROOT / ".venv-airflow" / "bin" / "python"
@@ -72,4 +72,36 @@ def test_operator_follows_job_and_hook_stops_it(tmp_path: Path) -> None:
     assert any(line.startswith("RAISED") and "exit code: 3" in line for line in ran.lines), ran.output
     assert "LISTED ['stopped']" in ran.lines
     assert "STOPPED Stopped" in ran.lines
+    assert ran.packets_without_route == 0
+
+
+EXPORTED = """
+import json, os, subprocess, tempfile
+os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp()
+os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
+import boto3
+from airflow.providers.amazon.aws.operators.sagemaker import SageMakerTrainingOperator
+
+subprocess.run(["smdp-launch", "export", "--to", "airflow", "--upload", "--output", "train.json"], check=True)
+arguments = json.load(open("train.json"))
+operator = SageMakerTrainingOperator(**arguments | {"check_interval": 1}, aws_conn_id=None)
+operator.render_template_fields({"ds": "2026-11-27"})
+print("RESULT", operator.execute({})["Training"]["TrainingJobStatus"], flush=True)
+name = arguments["config"]["TrainingJobName"]
+described = boto3.client("sagemaker").describe_training_job(TrainingJobName=name)
+print("TEXT", json.loads(described["HyperParameters"]["text"]), flush=True)
+"""
+
+
+def test_operator_runs_an_exported_job_with_its_values_unchanged(tmp_path: Path) -> None:
+    assert AIRFLOW.exists(), f"{AIRFLOW} is not there: run `make test-clients-large`"
+    job = JOB.replace("{epochs: 2}", "{text: '{{ ds }} {% raw %} {# no #}'}").replace("s3://bucket/", "s3://mine/")
+    job = job.replace('channels:\n  train: {s3: "s3://mine/train"}\n', "").replace(
+        "local: {channels: {train: data}}\n", ""
+    )
+    write_job(tmp_path, job, "print('trained')\n")
+    ran = run_client(AIRFLOW, EXPORTED, tmp_path)
+    assert ran.code == 0, ran.output
+    assert "RESULT Completed" in ran.lines
+    assert "TEXT {{ ds }} {% raw %} {# no #}" in ran.lines
     assert ran.packets_without_route == 0

@@ -40,7 +40,17 @@ def _draft7(node: Any) -> Any:
     for pattern, values in result.pop("patternProperties", {}).items():
         # In the form that pydantic writes, a name that does not match is valid.
         result |= {"propertyNames": {"pattern": pattern}, "additionalProperties": values}
-    return _or_variable(result) if _is_constrained_scalar(result) else result
+    return _with_hover_text(_or_variable(result) if _is_constrained_scalar(result) else result)
+
+
+def _with_hover_text(node: dict[str, Any]) -> dict[str, Any]:
+    """Editors escape the code marks of ``description``, and show ``markdownDescription`` as it is."""
+    text = node.get("description")
+    if not isinstance(text, str) or not ("`" in text or "<" in text):
+        return node
+    pieces = text.split("`")  # every second one is code, in which nothing is escaped
+    escaped = [one if index % 2 else one.replace("<", "&lt;") for index, one in enumerate(pieces)]
+    return node | {"markdownDescription": "`".join(escaped)}
 
 
 def _draft7_member(key: str, value: Any) -> Any:

@@ -272,18 +272,20 @@ class JobSpec(Section, NotebookView):
             )
         ),
     ] = "strict"
-    framework: Framework
+    framework: Annotated[Framework, Field(description="The framework, its version, and that of Python.")]
     image: Annotated[Image | None, Field(description="URI of the training image; `native` needs one.")] = None
-    script: Script
-    compute: Compute
+    script: Annotated[Script, Field(description="The training script, its folder and its hyperparameters.")]
+    compute: Annotated[Compute, Field(description="The hosts, and the limits of their time.")]
     spot: Annotated[Spot | None, Field(description="Run on spot capacity, which AWS can take away.")] = None
     channels: Annotated[dict[ChannelName, Channel], Field(max_length=20, description="Input data by channel name.")] = (
         Field(default={})
     )
-    output: Output
-    checkpoint: Checkpoint | None = None
-    network: Network = Network()
-    encryption: Encryption = Encryption()
+    output: Annotated[Output, Field(description="Where the results go.")]
+    checkpoint: Annotated[
+        Checkpoint | None, Field(description="Where checkpoints are kept, so that the job can be resumed.")
+    ] = None
+    network: Annotated[Network, Field(description="The VPC, and the traffic between the hosts.")] = Network()
+    encryption: Annotated[Encryption, Field(description="KMS keys of what the job writes.")] = Encryption()
     environment: Annotated[
         dict[VariableName, VariableValue],
         Field(max_length=100, description="Environment variables of the containers. Do not put secrets here."),
@@ -296,14 +298,14 @@ class JobSpec(Section, NotebookView):
             description="Regular expressions that find the values of metrics in the log, by name of the metric.",
         ),
     ] = Field(default={})
-    tracking: Tracking = Tracking()
+    tracking: Annotated[Tracking, Field(description="Where the numbers of a run are sent.")] = Tracking()
     batch: Annotated[Batch | None, Field(description="Input for the plan's batch and learning-rate advice.")] = None
     model: Annotated[Model | None, Field(description="Size of the model, for the check of the GPU's memory.")] = None
     amp: Annotated[
         Literal["fp16", "bf16"] | None,
         Field(description="Automatic mixed precision of the script, which reads it from SMDP_AMP."),
     ] = None
-    engine_options: EngineOptions = EngineOptions()
+    engine_options: Annotated[EngineOptions, Field(description="Options of the engine.")] = EngineOptions()
     remote_debug: Annotated[
         bool, Field(description="Let you open a shell in the containers while the job runs, with AWS Systems Manager.")
     ] = False
@@ -314,10 +316,10 @@ class JobSpec(Section, NotebookView):
     silence: Annotated[list[Code], Field(max_length=100, description="Codes of warnings to leave out.")] = Field(
         default=[]
     )
-    budget: Budget = Budget()
+    budget: Annotated[Budget, Field(description="What the job may cost.")] = Budget()
     role: Annotated[Role, Field(description="ARN of the execution role.")]
     region: Annotated[Region, Field(description="Such as us-east-1.")]
-    local: Local = Local()
+    local: Annotated[Local, Field(description="Data of local runs.")] = Local()
     serve: Annotated[Serve | None, Field(description="How `deploy` serves the trained model.")] = None
     notify: Annotated[
         Notify | None,

@@ -104,8 +104,8 @@ class WarmStart(Section):
 class Sweep(Section):
     """`launch` starts a tuning job instead of one training job; each of its trials is a training job."""
 
-    objective: Objective
-    ranges: Ranges
+    objective: Annotated[Objective, Field(description="The metric that decides which trial is the best.")]
+    ranges: Annotated[Ranges, Field(description="The hyperparameters that differ between trials, by kind of range.")]
     name: Annotated[
         SweepBaseName | None,
         Field(description="The sweep is called `NAME-<UTC time>-<4 hex>`; the job's name by default."),
@@ -127,9 +127,9 @@ class Sweep(Section):
         Literal["off", "auto"],
         Field(description="`auto`: stop a trial whose metric is worse than the median of earlier trials."),
     ] = "off"
-    budget: SweepBudget = SweepBudget()
+    budget: Annotated[SweepBudget, Field(description="Limits for all trials together.")] = SweepBudget()
     seed: Annotated[
         int | None, Field(ge=0, le=2**31 - 1, description="Seed with which the values are drawn, to repeat a sweep.")
     ] = None
-    hyperband: Hyperband = Hyperband()
+    hyperband: Annotated[Hyperband, Field(description="Limits of the strategy `hyperband`.")] = Hyperband()
     warm_start: Annotated[WarmStart | None, Field(description="Earlier sweeps to start from.")] = None

@@ -30,6 +30,8 @@ class Wandb(Section):
 
 
 class Tracking(Section):
-    tensorboard: TensorBoard | None = None
-    mlflow: Mlflow | None = None
-    wandb: Wandb | None = None
+    tensorboard: Annotated[
+        TensorBoard | None, Field(description="Copy the event files of TensorBoard to S3 while the job runs.")
+    ] = None
+    mlflow: Annotated[Mlflow | None, Field(description="Send the numbers to MLflow.")] = None
+    wandb: Annotated[Wandb | None, Field(description="Send the numbers to Weights & Biases.")] = None

@@ -1,4 +1,4 @@
-"""`list --team` lists the jobs of an account with a tag, whoever launched them."""
+"""`list --team` lists the jobs of an account with a tag, from any machine."""
 
 from __future__ import annotations
 

@@ -104,3 +104,21 @@ def test_the_engine_knows_every_engine_option_by_its_name() -> None:
     known = set(re.findall(r'Row\{\{"SMDP_(\w+)"', table))
     ours = set(EngineOptions.model_fields) - {"custom_mpi_options"}
     assert {name.upper() for name in ours} <= known
+
+
+def keys_without_text(node: Any, above: str = "") -> list[str]:
+    """The keys whose hover would be empty in an editor."""
+    found = []
+    for name, one in node.get("properties", {}).items():
+        found += [] if one.get("description") else [f"{above}{name}"]
+        found += keys_without_text(one, f"{above}{name}.")
+    return found
+
+
+def test_every_key_has_a_text_for_editors() -> None:
+    schema = editor_schema()
+    assert keys_without_text(schema) == []
+    assert [name for name, one in schema["definitions"].items() if keys_without_text(one)] == []
+    engine = schema["properties"]["engine"]
+    assert engine["markdownDescription"].startswith("`native`: ")
+    assert "`NAME-<UTC time>-<4 hex>`" in schema["properties"]["name"]["markdownDescription"]
