@@ -197,11 +197,13 @@ def _require_for_sweep(plan: Plan, launch: LaunchOptions) -> None:
 
 
 def _run_sweep(clients: Clients, plan: Plan, launch: LaunchOptions) -> ExitCode:
-    from smdp_launch.cli.render.next_step import print_next
+    from smdp_launch.cli.render.next_step import print_next, print_note
     from smdp_launch.cli.render.sweeps import print_sweep
     from smdp_launch.cli.shared.sweeps import follow_sweep, submit_sweep
     from smdp_launch.errors import ExitCode
+    from smdp_launch.jobs.notifications.notifier import notifier_of
     from smdp_launch.jobs.open_costs import record_sweep_end
+    from smdp_launch.jobs.records.outcome import Outcome
 
     submit_sweep(clients, plan)
     click.echo(f"{plan.job}: the sweep is launched")
@@ -212,6 +214,9 @@ def _run_sweep(clients: Clients, plan: Plan, launch: LaunchOptions) -> ExitCode:
     if sweep is None:
         return ExitCode.INTERRUPTED
     record_sweep_end(clients, sweep)
+    ended = Outcome(sweep.status, sweep.exit_code, sweep.status.lower(), sweep.reason or "")
+    with notifier_of(plan.job, print_note) as notifier:
+        notifier.end(ended, None)
     print_sweep(sweep)
     return sweep.exit_code
 

@@ -37,7 +37,7 @@ def print_costs(rows: Sequence[Spent], groups: Sequence[Group], by: By, problems
         print_note(f"prices: {source}")
     for line in _open_lines(rows):
         click.echo(line, err=True)
-    _print_unpriced(rows)
+    _print_next(rows, by)
 
 
 def _job_columns(rows: Sequence[Spent]) -> list[Column]:
@@ -121,10 +121,12 @@ def _open_lines(rows: Sequence[Spent]) -> list[str]:
     return lines
 
 
-def _print_unpriced(rows: Sequence[Spent]) -> None:
+def _print_next(rows: Sequence[Spent], by: By) -> None:
+    """The command that finds missing prices, else another view."""
     regions = sorted({one.where for one in rows if _lacks_price(one)})
     if not regions:
-        print_next("smdp-launch cost --by week")
+        other = "smdp-launch cost --by week" if by == "job" else "smdp-launch cost"
+        print_next(other if rows else "smdp-launch launch")
         return
     for region in regions:
         types = sorted(

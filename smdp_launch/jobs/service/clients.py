@@ -167,7 +167,7 @@ def connect_service(service: str, region: str) -> Any:
 
 def _aws(connect: Callable[[Any, Any], _Connected]) -> _Connected:
     from botocore.config import Config
-    from botocore.exceptions import BotoCoreError
+    from botocore.exceptions import BotoCoreError, NoRegionError
     from botocore.session import Session
 
     try:
@@ -179,6 +179,8 @@ def _aws(connect: Callable[[Any, Any], _Connected]) -> _Connected:
             )
         config = Config(retries={"mode": "standard", "max_attempts": 5}, connect_timeout=10, read_timeout=30)
         return connect(session, config)
+    except NoRegionError as error:
+        raise EnvironmentProblem("no AWS region is set: add --region, or set AWS_DEFAULT_REGION") from error
     except BotoCoreError as error:
         raise EnvironmentProblem(f"AWS cannot be used: {error}") from error
 

@@ -67,7 +67,7 @@ ENDS = [
     (["endpoints"], JOB, WORKS, "next: smdp-launch deploy\n"),
     (["trials"], JOB, WORKS, "give the name of one"),
     (["compare", "one", "two"], JOB, WORKS, "give --region for a job"),
-    (["cost"], JOB, WORKS, "next: smdp-launch cost --by week\n"),
+    (["cost"], JOB, WORKS, "next: smdp-launch launch\n"),
     (["list"], JOB, WORKS, "next: smdp-launch launch --local, then without --local on AWS"),
     (HERE, JOB, FAILS, "next    fix the cause, then: smdp-launch launch --local\n"),
     (["launch"], JOB, WORKS, "add --yes"),

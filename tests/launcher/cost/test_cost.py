@@ -22,10 +22,19 @@ from tests.support.json_documents import the_document
 from tests.support.services.cloud import Cloud, as_the_service
 from tests.support.services.faulty_service import cloud_with_data
 from tests.support.services.price_list import PriceList, product
+from tests.support.services.webhook import Webhook
 
 P4D, P3DN = "ml.p4d.24xlarge", "ml.p3dn.24xlarge"
 #: A Wednesday.
 MOMENT = datetime(2026, 11, 18, 12, tzinfo=timezone.utc)
+SWEEP = """\
+metrics: {loss: 'loss=([0-9.]+)'}
+sweep:
+  objective: {metric: loss, goal: minimize}
+  trials: 2
+  parallel: 2
+  ranges: {integer: {depth: {min: 1, max: 4}}}
+"""
 OFFLINE = ["cost", "--offline", "--json"]
 
 
@@ -214,6 +223,26 @@ def test_job_that_ran_on_the_service_costs_its_billed_seconds_and_its_pool_is_id
     assert "aws sagemaker update-training-job" in shown
     offline = costs(smdp_launch(*OFFLINE, env=environment))
     assert offline[found["job"]["name"]]["usd"] == found["job"]["usd"]
+
+
+@pytest.mark.runs
+def test_sweep_costs_the_seconds_of_its_trials_and_notifies_at_its_end(
+    smdp_launch: Command, job_folder: Path, tmp_path: Path, cloud: Cloud
+) -> None:
+    (job_folder / "prices.yaml").write_text(f"{{date: 2026-11-01, source: ours, prices: {{us-east-1: {{{P4D}: 36}}}}}}")
+    more = "budget: {prices: prices.yaml}\nnotify: {webhook: TEAM_WEBHOOK}\n"
+    write_job(job_folder, f"{JOB}{SWEEP}{more}", "print('loss=1')\n")
+    with Webhook() as webhook:
+        environment = as_the_service(cloud.endpoint, tmp_path) | {"TEAM_WEBHOOK": webhook.address}
+        ran = smdp_launch("launch", "--yes", env=environment)
+        assert ran.returncode == ExitCode.OK, ran.stderr
+        assert [(one["kind"], one["summary"]) for one in webhook.messages] == [("completed", "completed")]
+    (found,) = costs(smdp_launch(*OFFLINE, env=environment)).values()
+    call = cloud.sagemaker.list_training_jobs_for_hyper_parameter_tuning_job
+    trials = call(HyperParameterTuningJobName=found["name"])["TrainingJobSummaries"]
+    billed = sum(cloud.describe(one["TrainingJobName"])["BillableTimeInSeconds"] for one in trials)
+    assert (len(trials), found["kind"], found["billable_seconds"]) == (2, "sweep", billed)
+    assert found["usd"] == pytest.approx(billed * 2 * 0.01)
 
 
 def test_unreachable_service_leaves_what_is_recorded(
