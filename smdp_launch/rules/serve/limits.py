@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from smdp_launch.catalog.hosting.images import longest_answer, most_payload
 from smdp_launch.diagnostics import Severity
+from smdp_launch.jobfile.yaml.document import Location
 from smdp_launch.request.serving import DEFAULT_MEMORY_MB
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 from smdp_launch.rules.serve.hosting import BYTES, section
@@ -38,12 +39,12 @@ def requests_are_within_the_limits(facts: Facts) -> Iterator[Problem]:
             message = f"SageMaker ends a request of `kind: {serve.kind}` after {seconds} s, whatever {name} is"
             help_ = f"lower it to {seconds}; for slower answers use {other}"
             help_ = help_ if serve.kind in ("realtime", "serverless") else f"lower it to {seconds}"
-            yield Problem((*_ENVIRONMENT, name), message, help_)
+            yield Problem((*_ENVIRONMENT, name), message, help_, replacement=f'"{seconds}"')
         elif name in _BYTES and most is not None and int(value) > most:
             message = f"a request or an answer of `kind: {serve.kind}` has {size(most)} at most, whatever {name} is"
             help_ = f"lower it to {most}"
             help_ += f"; for more use {other}" if serve.kind in ("realtime", "serverless") else ""
-            yield Problem((*_ENVIRONMENT, name), message, help_)
+            yield Problem((*_ENVIRONMENT, name), message, help_, replacement=f'"{most}"')
 
 
 @rule("SMDP831", "serve.kind", "serve.memory_mb", "model.parameters", "model.dtype", severity=Severity.WARNING)
@@ -59,4 +60,5 @@ def weights_fit_into_the_memory(facts: Facts) -> Iterator[Problem]:
             f"write `memory_mb: {fits[0]}` or more" if fits else "use `kind: realtime`: serverless has 6144 MB at most"
         )
         at = ("serve", "memory_mb") if serve.memory_mb is not None else ("serve",)
-        yield Problem(at, message, help_)
+        write: dict[Location, str] = {("serve", "memory_mb"): str(fits[0])} if fits else {}
+        yield Problem(at, message, help_, write=write)
