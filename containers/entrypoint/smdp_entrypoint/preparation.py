@@ -18,7 +18,7 @@ from smdp_entrypoint.contract.hyperparameters import to_arguments
 from smdp_entrypoint.contract.layout import Layout, plan_layout, training_hosts
 from smdp_entrypoint.contract.paths import MlTree
 from smdp_entrypoint.contract.platform_files import Contract, ResourceConfig, read_contract, read_resources
-from smdp_entrypoint.contract.settings import NETWORK_PROBE_S, NetworkSettings, Settings
+from smdp_entrypoint.contract.settings import NETWORK_PROBE_S, HangSettings, NetworkSettings, Settings
 from smdp_entrypoint.contract.worker_variables import (
     Master,
     default_variables,
@@ -64,6 +64,7 @@ class Job:
     stop_budget: float
     timing_interval: float
     network: NetworkSettings
+    hang: HangSettings
 
     @property
     def place(self) -> Place:
@@ -112,6 +113,7 @@ def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals:
         stop_budget=settings.stop_budget,
         timing_interval=settings.timing_interval or 0.0,
         network=settings.network,
+        hang=settings.hang,
     )
 
 
@@ -195,7 +197,7 @@ def _install(program: Program, environ: Mapping[str, str], console: Console, sig
 
     signals.defer()
     pip = Child(pip_command(requirements), variables, program.code, on_line)
-    hooks = Hooks(others_failed=lambda: peers.ending is not None)
+    hooks = Hooks(others_failed=lambda: "another host failed" if peers.ending is not None else None)
     Supervisor([pip], console, signals, stop_budget=_PIP_STOP_BUDGET_S, hooks=hooks).run()
     signals.raise_deferred()
     if pip.exit_status is None or not pip.exit_status.succeeded:
