@@ -40,7 +40,7 @@ class Training:
         self.cause: Failure | None = None
         self.children: list[Child] = []
         self._reported: set[int] = set()
-        self._hang_watch = HangWatch(job.hang, job.layout, job.code, console, peers, self._running_ranks)
+        self._hang_watch = HangWatch(job.hang, job.layout, tree, console, peers, self._running_ranks)
         self._supervisor = Supervisor(
             self.children,
             console,

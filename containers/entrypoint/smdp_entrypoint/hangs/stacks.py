@@ -117,11 +117,12 @@ class ProcessStack:
 
 
 class Stacks:
-    """Creates the folder for the workers' files; `close` removes it."""
+    """Creates the folder for the workers' files below `parent`, which the platform removes with the job. `close`
+    removes it."""
 
-    def __init__(self, files: SystemFiles | None = None) -> None:
+    def __init__(self, parent: Path, files: SystemFiles | None = None) -> None:
         self._files = files or SystemFiles()
-        self.folder = tempfile.mkdtemp(prefix="smdp-stacks-")
+        self.folder = tempfile.mkdtemp(prefix=".smdp-stacks-", dir=parent)
 
     @property
     def variable(self) -> str:

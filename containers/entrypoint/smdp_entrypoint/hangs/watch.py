@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import threading
 import time
-from pathlib import Path
 from typing import Any, Callable, Mapping
 
 from smdp_entrypoint.contract.layout import Layout
+from smdp_entrypoint.contract.paths import MlTree
 from smdp_entrypoint.contract.settings import HangSettings
 from smdp_entrypoint.control.peers import Peers
 from smdp_entrypoint.control.reports import Report
@@ -38,15 +38,15 @@ class HangWatch:
         self,
         settings: HangSettings,
         layout: Layout,
-        code: Path,
+        tree: MlTree,
         console: Console,
         peers: Peers,
         running: Callable[[], Mapping[int, int]],
     ) -> None:
-        self._settings, self._layout, self._code = settings, layout, code
+        self._settings, self._layout, self._code = settings, layout, tree.code
         self._console, self._peers, self._running = console, peers, running
         self._ranks = {rank: RankProgress(rank) for rank in layout.ranks}
-        self._stacks = Stacks() if settings.action != "ignore" else None
+        self._stacks = Stacks(tree.root) if settings.action != "ignore" else None
         self._told_at: float | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()

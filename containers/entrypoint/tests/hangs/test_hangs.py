@@ -122,11 +122,10 @@ def test_no_other_signal_has_a_handler(host: Host) -> None:
     assert f"caught [{int(signal.SIGINT)}, {signal.SIGRTMAX - 7}]" in host.text
 
 
-def test_folder_of_the_stacks_is_removed(host: Host, tmp_path: Path) -> None:
-    (tmp_path / "tmp").mkdir()
-    assert host.job("import os\nprint(os.environ['SMDP_STACKS'])\n").run(TMPDIR=str(tmp_path / "tmp")) == 0
-    assert f"{tmp_path}/tmp/smdp-stacks-" in host.text
-    assert list((tmp_path / "tmp").iterdir()) == []
+def test_folder_of_the_stacks_is_removed(host: Host) -> None:
+    assert host.job("import os\nprint(os.environ['SMDP_STACKS'])\n").run() == 0
+    assert f"{host.root}/.smdp-stacks-" in host.text
+    assert list(host.root.glob(".smdp*")) == []
 
 
 def test_invalid_settings_are_refused(host: Host) -> None:
