@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import tempfile
 from collections import deque
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +15,7 @@ from smdp_entrypoint.contract.custom_options import exported_variables
 from smdp_entrypoint.contract.devices import check_gpus, count_devices
 from smdp_entrypoint.contract.environment import Facts, sm_variables, toolkit_variables
 from smdp_entrypoint.contract.errors import NetworkError, ProgramError
+from smdp_entrypoint.contract.health import check_health
 from smdp_entrypoint.contract.hyperparameters import to_arguments
 from smdp_entrypoint.contract.layout import Layout, plan_layout, training_hosts
 from smdp_entrypoint.contract.paths import MlTree
@@ -93,6 +95,10 @@ def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals:
     facts = Facts(contract, tree, count_devices(console.say), environ)
     if settings.require_gpu and settings.workers_per_host is None:
         check_gpus(facts.devices, contract.resources.instance_type)
+    if settings.checks_health:
+        own, type_ = contract.resources.current_host, contract.resources.instance_type
+        folders = [tree.root, Path(tempfile.gettempdir()), contract.checkpoints]
+        check_health(own, type_, facts.devices, folders, console.say)
     layout = plan_layout(contract, settings, facts.devices, console.say)
     fetch_source(facts.source, tree, _with_region(environ, contract), console.say)
     program = find_program(facts.entry_point, tree.code)

@@ -72,8 +72,9 @@ class HangSettings:
 @dataclass(frozen=True)
 class Settings:
     """`workers_per_host` None: use the hyperparameters or the number of devices. `require_gpu`: fail on a host whose
-    instance type has GPUs and that shows none. `stop_budget`, `hosts_timeout` and `timing_interval` are in seconds;
-    `timing_interval` 0: measure nothing; None: the value is invalid, which never ends a job."""
+    instance type has GPUs and that shows none. `checks_health`: end the job on a host that is broken. `stop_budget`,
+    `hosts_timeout` and `timing_interval` are in seconds; `timing_interval` 0: measure nothing; None: the value is
+    invalid, which never ends a job."""
 
     workers_per_host: int | None
     master_port: int
@@ -82,6 +83,7 @@ class Settings:
     hosts_timeout: float
     hosts_file: Path
     require_gpu: bool
+    checks_health: bool
     timing_interval: float | None
     network: NetworkSettings
     hang: HangSettings
@@ -97,6 +99,8 @@ class Settings:
             hosts_timeout=_seconds(environ, "SMDP_HOSTS_TIMEOUT", HOSTS_TIMEOUT_S),
             hosts_file=Path(environ.get("SMDP_HOSTS_FILE") or "/etc/hosts"),
             require_gpu=environ.get("SMDP_REQUIRE_GPU") != "0",
+            # Hosts of the local cloud are this machine, which the launcher itself checks.
+            checks_health="0" not in (environ.get("SMDP_HEALTH_CHECK"), environ.get("SMDP_REQUIRE_GPU")),
             timing_interval=_timing_interval(environ),
             network=NetworkSettings.from_environment(environ),
             hang=_hang_settings(environ),
