@@ -15,6 +15,7 @@ from smdp_launch.errors import Refused, ServiceProblem
 from smdp_launch.jobs.checkpoints.listing import Checkpoints, list_checkpoints
 from smdp_launch.jobs.records.history import record_resumption
 from smdp_launch.jobs.records.outcome import ENDED, Outcome
+from smdp_launch.jobs.retries import RETRY_VARIABLE
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.retry import call_with_retries
 from smdp_launch.jobs.status.description import Description, describe_training_job, description
@@ -33,20 +34,25 @@ _LONGEST_BASE = 43  # characters; the service allows 63 for the whole name
 
 @dataclass(frozen=True)
 class Resumption:
-    """A job about to be resumed. ``request`` is what will be submitted."""
+    """A job about to be resumed. ``request`` is what will be submitted. ``checkpoints`` is None only for a retry of a
+    job that has saved none."""
 
     old: Description
     ended: Outcome
     request: Request
-    checkpoints: Checkpoints
+    checkpoints: Checkpoints | None
 
     @property
     def job(self) -> str:
         return str(self.request["TrainingJobName"])
 
 
-def prepare(clients: Clients, job: str) -> Resumption:
+def prepare(clients: Clients, job: str, retry: int = 0) -> Resumption:
     """The request of ``job`` under a new name, with the same checkpoint location.
+
+    Args:
+        retry: the number of this retry by the job's policy, which also starts a job again that has saved no checkpoint;
+            0 for a resumption by the user.
 
     Raises:
         Refused: the job runs, has completed, has no checkpoints, or was resumed before.
@@ -56,12 +62,12 @@ def prepare(clients: Clients, job: str) -> Resumption:
     answer, now = _describe(clients, job), datetime.now(timezone.utc)
     old = description(answer, now)
     ended = _require_resumable(old)
-    request = _request(clients, answer)
+    request = _request(clients, answer, retry)
     _require_first(clients, old.job, request["TrainingJobName"])
     where = str(old.checkpoints)
     what = f"the checkpoints of {old.job} cannot be listed"
     listing = call_with_retries(clients, what, lambda: list_checkpoints(clients.s3, where))
-    if listing.checkpoints is None:
+    if listing.checkpoints is None and not retry:
         raise Refused(f"{old.job} saved no checkpoint at {where}, so it cannot be resumed: launch it again")
     return Resumption(old, ended, request, listing.checkpoints)
 
@@ -121,7 +127,7 @@ def _require_first(clients: Clients, old: str, new: str) -> None:
         raise Refused(f"{old} was resumed as {new} ({existing}): run smdp-launch {verb} {new}")
 
 
-def _request(clients: Clients, answer: Mapping[str, Any]) -> Request:
+def _request(clients: Clients, answer: Mapping[str, Any], retry: int) -> Request:
     """The fields of the old request, out of the service's description of the job."""
     old = str(answer["TrainingJobName"])
     known = clients.sagemaker.meta.service_model.operation_model("CreateTrainingJob").input_shape.members
@@ -133,7 +139,8 @@ def _request(clients: Clients, answer: Mapping[str, Any]) -> Request:
     request["TrainingJobName"] = job_name(base, ended, int(hashlib.sha256(old.encode()).hexdigest()[:4], 16))
     request["OutputDataConfig"] = {name: value for name, value in answer["OutputDataConfig"].items() if value != ""}
     if "Environment" in request:  # an injected fault is for the old job only
-        request["Environment"] = {name: value for name, value in request["Environment"].items() if name != VARIABLE}
+        kept = {name: value for name, value in request["Environment"].items() if name not in (VARIABLE, RETRY_VARIABLE)}
+        request["Environment"] = {**kept, **({RETRY_VARIABLE: str(retry)} if retry else {})}
     parameters = dict(request.get("HyperParameters", {}))
     if "sagemaker_job_name" in parameters:
         parameters["sagemaker_job_name"] = encode_value(request["TrainingJobName"])

@@ -143,6 +143,8 @@ def side_effects(spec: JobSpec, request: Request) -> Iterator[str]:
         yield "a shell in each container for everyone who may call ssm:StartSession on the job"
     if spec.compute.retries:
         yield f"up to {spec.compute.retries} restarts after an internal error of SageMaker, each billed"
+    if spec.retries is not None:
+        yield f"up to {spec.retries.at_most} more jobs after failures ({', '.join(spec.retries.on)}), each billed"
     for name in sorted(set(spec.overlay) & {"DebugRuleConfigurations", "ProfilerRuleConfigurations"}):
         yield f"{name} of the overlay: additional processing instances, billed separately"
 

@@ -33,6 +33,9 @@ CODE_CHANNEL = "code"
 #: The share of the known rate that each link must have: the entrypoint ends the job if one has less.
 REQUIRE_VARIABLE = "SMDP_NETWORK_REQUIRE"
 
+#: How often the launcher resumes the job, and after which failures: ``3:hang,spot``. The containers ignore it.
+RETRIES_VARIABLE = "SMDP_RETRIES"
+
 Request = dict[str, Any]
 
 
@@ -95,9 +98,24 @@ def environment(spec: JobSpec) -> dict[str, str]:
         variables |= tracking_variables(spec.tracking)
         if spec.network.require is not None:
             variables[REQUIRE_VARIABLE] = spec.network.require
+        variables |= hang_variables(spec)
+    if spec.retries is not None:
+        variables[RETRIES_VARIABLE] = f"{spec.retries.at_most}:{','.join(sorted(set(spec.retries.on)))}"
     if spec.amp is not None:
         variables["SMDP_AMP"] = spec.amp
     return variables
+
+
+def hang_variables(spec: JobSpec) -> dict[str, str]:
+    """What the entrypoint does about a hang, where it is not its default. A job that is resumed after a hang has to
+    end first."""
+    ends = spec.retries is not None and "hang" in spec.retries.on
+    values = {
+        "SMDP_HANG": spec.hang.action or ("end" if ends else None),
+        "SMDP_HANG_AFTER_S": spec.hang.after,
+        "SMDP_HANG_FACTOR": spec.hang.factor,
+    }
+    return {name: value if isinstance(value, str) else f"{value:g}" for name, value in values.items() if value}
 
 
 def tensorboard_location(spec: JobSpec, job: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import tempfile
 from collections import deque
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,11 +15,12 @@ from smdp_entrypoint.contract.custom_options import exported_variables
 from smdp_entrypoint.contract.devices import check_gpus, count_devices
 from smdp_entrypoint.contract.environment import Facts, sm_variables, toolkit_variables
 from smdp_entrypoint.contract.errors import NetworkError, ProgramError
+from smdp_entrypoint.contract.health import check_health
 from smdp_entrypoint.contract.hyperparameters import to_arguments
 from smdp_entrypoint.contract.layout import Layout, plan_layout, training_hosts
 from smdp_entrypoint.contract.paths import MlTree
 from smdp_entrypoint.contract.platform_files import Contract, ResourceConfig, read_contract, read_resources
-from smdp_entrypoint.contract.settings import NETWORK_PROBE_S, NetworkSettings, Settings
+from smdp_entrypoint.contract.settings import NETWORK_PROBE_S, HangSettings, NetworkSettings, Settings
 from smdp_entrypoint.contract.worker_variables import (
     Master,
     default_variables,
@@ -64,6 +66,7 @@ class Job:
     stop_budget: float
     timing_interval: float
     network: NetworkSettings
+    hang: HangSettings
 
     @property
     def place(self) -> Place:
@@ -92,6 +95,10 @@ def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals:
     facts = Facts(contract, tree, count_devices(console.say), environ)
     if settings.require_gpu and settings.workers_per_host is None:
         check_gpus(facts.devices, contract.resources.instance_type)
+    if settings.checks_health:
+        own, type_ = contract.resources.current_host, contract.resources.instance_type
+        folders = [tree.root, Path(tempfile.gettempdir()), contract.checkpoints]
+        check_health(own, type_, facts.devices, folders, console.say)
     layout = plan_layout(contract, settings, facts.devices, console.say)
     fetch_source(facts.source, tree, _with_region(environ, contract), console.say)
     program = find_program(facts.entry_point, tree.code)
@@ -112,6 +119,7 @@ def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals:
         stop_budget=settings.stop_budget,
         timing_interval=settings.timing_interval or 0.0,
         network=settings.network,
+        hang=settings.hang,
     )
 
 
@@ -195,7 +203,7 @@ def _install(program: Program, environ: Mapping[str, str], console: Console, sig
 
     signals.defer()
     pip = Child(pip_command(requirements), variables, program.code, on_line)
-    hooks = Hooks(others_failed=lambda: peers.ending is not None)
+    hooks = Hooks(others_failed=lambda: "another host failed" if peers.ending is not None else None)
     Supervisor([pip], console, signals, stop_budget=_PIP_STOP_BUDGET_S, hooks=hooks).run()
     signals.raise_deferred()
     if pip.exit_status is None or not pip.exit_status.succeeded:

@@ -9,6 +9,8 @@ from typing import Callable
 from smdp_entrypoint.contract.paths import MlTree
 from smdp_entrypoint.control.peers import Peers
 from smdp_entrypoint.control.reports import Report
+from smdp_entrypoint.hangs.cause import is_hang
+from smdp_entrypoint.hangs.watch import HangWatch
 from smdp_entrypoint.network.probe import NetworkProbe
 from smdp_entrypoint.preparation import Job
 from smdp_entrypoint.processes.child import Child, ExitStatus
@@ -38,12 +40,13 @@ class Training:
         self.cause: Failure | None = None
         self.children: list[Child] = []
         self._reported: set[int] = set()
+        self._hang_watch = HangWatch(job.hang, job.layout, tree, console, peers, self._running_ranks)
         self._supervisor = Supervisor(
             self.children,
             console,
             signals,
             job.stop_budget,
-            Hooks(self._child_ended, self._name_cause, self._others_failed),
+            Hooks(self._child_ended, self._name_cause, self._others_failed, self._hang_watch.turn),
         )
 
     def run(self) -> int:
@@ -54,6 +57,7 @@ class Training:
         except BaseException:
             for child in self.children:
                 child.clean_up(time.time())
+            self._hang_watch.finish()
             raise
         recorder = self._recorder()
         recorder.start()
@@ -61,13 +65,14 @@ class Training:
         probe.start()
         self._supervisor.run()
         probe.finish()
+        self._hang_watch.finish()
         recorder.finish()
         return self._conclude()
 
     def _start(self) -> None:
         layout = self.job.layout
         for local_rank, rank in enumerate(layout.ranks):
-            environ = self.job.worker_environ(local_rank)
+            environ = {**self.job.worker_environ(local_rank), **self._hang_watch.variables}
             self.children.append(
                 Child(self.job.argv, environ, self.job.code, self._writer(rank), self._event_writer(rank))
             )
@@ -86,11 +91,22 @@ class Training:
     def _running(self) -> list[int]:
         return [child.pid for child in self.children if not child.is_reaped]
 
+    def _running_ranks(self) -> dict[int, int]:
+        pairs = zip(list(self.children), self.job.layout.ranks)
+        return {child.pid: rank for child, rank in pairs if child.exit_status is None}
+
     def _writer(self, rank: int) -> Callable[[str], None]:
-        return lambda line: self.console.worker_line(rank, line)
+        return self._both(self.console.worker_line, rank, by_engine=False)
 
     def _event_writer(self, rank: int) -> Callable[[str], None]:
-        return lambda line: self.console.engine_line(rank, line)
+        return self._both(self.console.engine_line, rank, by_engine=True)
+
+    def _both(self, write: Callable[[int, str], None], rank: int, *, by_engine: bool) -> Callable[[str], None]:
+        def take(line: str) -> None:
+            write(rank, line)
+            self._hang_watch.line(rank, line, by_engine=by_engine)
+
+        return take
 
     def _failure(self, child: Child) -> Failure | None:
         local_rank = self.children.index(child)
@@ -128,12 +144,16 @@ class Training:
         record_failure(self.file, failure_text(self.cause), self.console)
         self.peers.report(Report.of(self.cause))
 
-    def _others_failed(self) -> bool:
-        if self.peers.ending is None:
-            return False
+    def _others_failed(self) -> str | None:
+        ending = self.peers.ending
+        if ending is None:
+            return None
         if self.cause is None:
             self._answer_others()
-        return True
+        own = self.job.layout.current_host
+        return (
+            "the job hangs" if is_hang(ending.summary) else f"{'this' if ending.host == own else 'another'} host failed"
+        )
 
     def _answer_others(self) -> None:
         """Report to the other hosts what failed on this host: their failure may be a consequence of it."""

@@ -207,7 +207,7 @@ def on_a_small_disk(host: Host, fill: str, **environ: str) -> tuple[int, str]:
         exit $code
         """
     host.prefix = ["unshare", "--mount", "sh", "-c", script, "--"]
-    code = host.run(**environ)
+    code = host.run(SMDP_HEALTH_CHECK="0", **environ)
     return code, saved.read_text() if saved.exists() else ""
 
 

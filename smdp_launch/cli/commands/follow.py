@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,8 @@ def command(
     The logs of several hosts are merged by time, with a delay of up to 2 s. The command waits while AWS throttles
     calls, the network is down or credentials are expired.
 
+    A job that fails meanwhile is resumed if `retries` of its job file says so.
+
     Ctrl-C asks whether to stop the job or to detach from it. The exit code says how the job ended
     (docs/reference/exit-codes.md).
     """
@@ -45,9 +48,11 @@ def command(
     from smdp_launch.cli.render.next_step import command_for_job, print_next
     from smdp_launch.cli.render.terminal.retries import print_retry
     from smdp_launch.cli.shared.follow_session import Answer, FollowSession, RunOptions, interrupts_deferred
+    from smdp_launch.cli.shared.retried import follow_retries
     from smdp_launch.errors import ExitCode, WaitTimedOut
 
     table = read_prices(prices) if prices is not None else None
+    began = datetime.now(timezone.utc)
     job = attach(name, region=region)
     job.on_waiting = print_retry
     with job.connected() as clients, interrupts_deferred(clients):
@@ -60,6 +65,11 @@ def command(
             if not as_json:
                 print_next(command_for_job("follow", job.name, job.region))
             raise
+        # A look at a job that failed long ago must not launch a new one.
+        last, result = follow_retries(
+            clients, job.name, job.where, result, as_json=as_json, report=report, answer=Answer.DETACH, since=began
+        )
+        job = job.named(last)
     if result is None:
         return ExitCode.INTERRUPTED
     if not as_json:

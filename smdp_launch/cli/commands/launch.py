@@ -113,8 +113,9 @@ class LaunchOptions:
 
 def _launch_local(checked: CheckedJob, request: LocalRequest, launch: LaunchOptions) -> ExitCode:
     from smdp_launch.cli.render.diagnostics import print_diagnostics
-    from smdp_launch.cli.render.job.launch import print_local_end, print_local_start
+    from smdp_launch.cli.render.job.launch import print_end, print_local_end, print_local_start
     from smdp_launch.cli.shared.follow_session import submit_and_follow, submit_with_progress
+    from smdp_launch.cli.shared.retried import follow_retries
     from smdp_launch.cli.shared.submission import require_receivers
     from smdp_launch.errors import ExitCode
     from smdp_launch.jobs.records.local_clouds import local_cloud_folder
@@ -137,12 +138,17 @@ def _launch_local(checked: CheckedJob, request: LocalRequest, launch: LaunchOpti
             submit_with_progress(clients, plan)
         else:
             result = submit_and_follow(clients, plan, _event_view(plan, launch), report=launch.report)
+            job, result = follow_retries(
+                clients, plan.job, _where(plan), result, as_json=launch.as_json, report=launch.report
+            )
     if launch.detach:
         _print_detached(plan, launch)
         return ExitCode.OK
     if result is None:
         return ExitCode.INTERRUPTED
-    if not launch.as_json:
+    if not launch.as_json and job != plan.job:
+        print_end(job, None, result)
+    elif not launch.as_json:
         print_local_end(plan, result, lambda bucket, key: localcloud.object_path(local_cloud_folder(), bucket, key))
     return result.outcome.exit_code
 
@@ -250,6 +256,7 @@ def _submit_plan(
     from smdp_launch.cli.render.diagnostics import print_diagnostics
     from smdp_launch.cli.render.job.launch import print_end
     from smdp_launch.cli.shared.follow_session import follow_created, submit_and_follow, submit_with_progress
+    from smdp_launch.cli.shared.retried import follow_retries
     from smdp_launch.cli.shared.submission import connect_for
     from smdp_launch.errors import ExitCode
 
@@ -271,8 +278,9 @@ def _submit_plan(
         return ExitCode.OK
     follow = follow_created if waits else submit_and_follow
     result = follow(clients, plan, _event_view(plan, launch), report=launch.report)
+    job, result = follow_retries(clients, plan.job, _where(plan), result, as_json=launch.as_json, report=launch.report)
     if result is None:
         return ExitCode.INTERRUPTED
     if not launch.as_json:
-        print_end(plan.job, plan.spec.region, result)
+        print_end(job, plan.spec.region, result)
     return result.outcome.exit_code

@@ -42,6 +42,7 @@ def command(
     from smdp_launch.cli.render.terminal.retries import print_retry
     from smdp_launch.cli.shared.confirmation import confirm
     from smdp_launch.cli.shared.follow_session import Answer, FollowSession, RunOptions, interrupts_deferred
+    from smdp_launch.cli.shared.retried import follow_retries
     from smdp_launch.errors import ExitCode
     from smdp_launch.jobs.records.history import LOCAL
     from smdp_launch.jobs.resume import prepare, resume
@@ -76,6 +77,8 @@ def command(
             followed = RunOptions(job.where, report)
             session = FollowSession(clients, job.name, layout, Answer.STOP, events=view, options=followed)
             result = session.run()
+        name, result = follow_retries(clients, job.name, job.where, result, as_json=as_json, report=report)
+        job = job.named(name)
     if result is None:
         return ExitCode.INTERRUPTED
     if not as_json:

@@ -24,6 +24,8 @@ _SDK = {
     "input_mode": "channels.NAME.mode",
     "inputs": "channels",
     "keep_alive_period_in_seconds": "compute.keep_alive",
+    "max_retries": "retries.at_most",
+    "max_retry": "retries.at_most",
     "max_retry_attempts": "compute.retries",
     "metric_definitions": "metrics",
     "max_jobs": "sweep.trials",

@@ -12,6 +12,7 @@ from smdp_launch.jobfile.model.channels import Channel
 from smdp_launch.jobfile.model.notify import Notify
 from smdp_launch.jobfile.model.section import Section
 from smdp_launch.jobfile.model.serve import Serve
+from smdp_launch.jobfile.model.supervision import Hang, Retries
 from smdp_launch.jobfile.model.sweep import Sweep
 from smdp_launch.jobfile.model.tracking import Tracking
 from smdp_launch.jobfile.model.types import (
@@ -286,6 +287,8 @@ class JobSpec(Section, NotebookView):
     ] = None
     network: Annotated[Network, Field(description="The VPC, and the traffic between the hosts.")] = Network()
     encryption: Annotated[Encryption, Field(description="KMS keys of what the job writes.")] = Encryption()
+    hang: Annotated[Hang, Field(description="When ranks that complete no step are reported, and end the job.")] = Hang()
+    retries: Annotated[Retries | None, Field(description="When to resume a failed job as a new one.")] = None
     environment: Annotated[
         dict[VariableName, VariableValue],
         Field(max_length=100, description="Environment variables of the containers. Do not put secrets here."),

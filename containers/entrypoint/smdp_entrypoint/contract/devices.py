@@ -64,7 +64,7 @@ def _count_gpus(system: System, say: Callable[[str], None]) -> int:
     driver = (system.proc / "driver/nvidia/version").exists()
     if shutil.which("nvidia-smi") is None:
         return nodes
-    listing = _ask(["nvidia-smi", "--list-gpus"])
+    listing = ask(["nvidia-smi", "--list-gpus"])
     if listing.failure is None:
         return sum(line.startswith("GPU ") for line in listing.output.splitlines())
     if nodes or driver:
@@ -76,7 +76,7 @@ def _count_gpus(system: System, say: Callable[[str], None]) -> int:
 def _count_neurons(say: Callable[[str], None]) -> int:
     if shutil.which("neuron-ls") is None:
         return 0
-    listing = _ask(["neuron-ls", "-j"])
+    listing = ask(["neuron-ls", "-j"])
     if listing.failure is not None:
         say(listing.failure)
         return 0
@@ -103,22 +103,22 @@ def _read(path: Path) -> str:
 
 
 @dataclass(frozen=True)
-class _Answer:
-    """`failure` is None, or one line that says why the tool gave no answer."""
+class Answer:
+    """What a tool wrote. `failure` is None, or one line that says why the tool gave no answer."""
 
     output: str
     failure: str | None = None
 
 
-def _ask(command: list[str]) -> _Answer:
+def ask(command: list[str]) -> Answer:
     name = " ".join(command)
     try:
         completed = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_TOOL_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return _Answer("", f"{name} did not answer: {error}")
+        return Answer("", f"{name} did not answer: {error}")
     output = completed.stdout.decode("utf-8", "replace")
     if completed.returncode != 0:
-        return _Answer(output, f"{name} failed with exit code {completed.returncode}: {' '.join(output.split())[:300]}")
-    return _Answer(output)
+        return Answer(output, f"{name} failed with exit code {completed.returncode}: {' '.join(output.split())[:300]}")
+    return Answer(output)

@@ -11,6 +11,7 @@
             HostsError      the first host could not be found on the network
             NetworkError    the network has a problem, in a job that only probes it
             DeviceError     GPUs that the host should have are missing, or do not answer
+            HealthError     the host is broken, or its disk is full
 
 Any other exception is a bug in this package and is reported as one.
 """
@@ -44,6 +45,10 @@ class NetworkError(EntrypointError):
 
 class DeviceError(EntrypointError):
     """GPUs that the host should have are missing, or their driver does not answer."""
+
+
+class HealthError(EntrypointError):
+    """This host cannot train: it lacks GPUs, its memory has errors, or its disk is full."""
 
 
 class OthersFailed(BaseException):

@@ -23,6 +23,10 @@ TIMING_INTERVAL_S = 5.0
 NETWORK_PROBE_S = 3.0
 # How long the network probe waits for hosts that are not ready; the workers do not wait for it.
 NETWORK_WAIT_S = 60.0
+# A rank hangs if it makes no progress for this time and for this many times its usual step.
+HANG_AFTER_S = 60.0
+HANG_FACTOR = 10.0
+_HANG_ACTIONS = ("report", "end", "ignore")
 # How long the first host's name may take to resolve to an address.
 HOSTS_TIMEOUT_S = 15 * 60.0
 
@@ -56,10 +60,21 @@ class NetworkSettings:
 
 
 @dataclass(frozen=True)
+class HangSettings:
+    """`after`: a rank hangs if it makes no progress for so many seconds and for `factor` times its usual step.
+    `action`: "report" a hang, "end" the job with it, or "ignore" hangs."""
+
+    action: str
+    after: float
+    factor: float
+
+
+@dataclass(frozen=True)
 class Settings:
     """`workers_per_host` None: use the hyperparameters or the number of devices. `require_gpu`: fail on a host whose
-    instance type has GPUs and that shows none. `stop_budget`, `hosts_timeout` and `timing_interval` are in seconds;
-    `timing_interval` 0: measure nothing; None: the value is invalid, which never ends a job."""
+    instance type has GPUs and that shows none. `checks_health`: end the job on a host that is broken. `stop_budget`,
+    `hosts_timeout` and `timing_interval` are in seconds; `timing_interval` 0: measure nothing; None: the value is
+    invalid, which never ends a job."""
 
     workers_per_host: int | None
     master_port: int
@@ -68,8 +83,10 @@ class Settings:
     hosts_timeout: float
     hosts_file: Path
     require_gpu: bool
+    checks_health: bool
     timing_interval: float | None
     network: NetworkSettings
+    hang: HangSettings
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Settings:
@@ -82,9 +99,20 @@ class Settings:
             hosts_timeout=_seconds(environ, "SMDP_HOSTS_TIMEOUT", HOSTS_TIMEOUT_S),
             hosts_file=Path(environ.get("SMDP_HOSTS_FILE") or "/etc/hosts"),
             require_gpu=environ.get("SMDP_REQUIRE_GPU") != "0",
+            # Hosts of the local cloud are this machine, which the launcher itself checks.
+            checks_health="0" not in (environ.get("SMDP_HEALTH_CHECK"), environ.get("SMDP_REQUIRE_GPU")),
             timing_interval=_timing_interval(environ),
             network=NetworkSettings.from_environment(environ),
+            hang=_hang_settings(environ),
         )
+
+
+def _hang_settings(environ: Mapping[str, str]) -> HangSettings:
+    action = environ.get("SMDP_HANG") or _HANG_ACTIONS[0]
+    if action not in _HANG_ACTIONS:
+        raise ContractError(f"SMDP_HANG must be one of {', '.join(_HANG_ACTIONS)}, found {short_repr(action)}.")
+    after = _seconds(environ, "SMDP_HANG_AFTER_S", HANG_AFTER_S)
+    return HangSettings(action, after, _number(environ, "SMDP_HANG_FACTOR", HANG_FACTOR, "times"))
 
 
 def positive(value: object, name: str) -> int:

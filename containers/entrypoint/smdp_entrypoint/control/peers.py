@@ -85,6 +85,7 @@ class PeerLoop:
         self._decided, self._in_contact = threading.Event(), threading.Event()
         self._commands: queue.SimpleQueue[Report | _Leave | _Message | None] = queue.SimpleQueue()
         self._messages: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue(_MOST_MESSAGES)
+        self._hang_messages: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue(_MOST_MESSAGES)
         self._wake, self._wake_end = os.pipe()
         self._thread = threading.Thread(target=self._run, name="peers", daemon=True)
 
@@ -109,14 +110,22 @@ class PeerLoop:
         return self._in_contact.wait(seconds)
 
     def note_message(self, host: str, fields: dict[str, Any]) -> None:
+        to = self._hang_messages if fields.get("for") == "hang" else self._messages
         with contextlib.suppress(queue.Full):
-            self._messages.put_nowait((host, fields))
+            to.put_nowait((host, fields))
 
     def next_message(self, seconds: float) -> tuple[str, dict[str, Any]] | None:
         try:
             return self._messages.get(timeout=max(seconds, 0.001))
         except queue.Empty:
             return None
+
+    def hang_messages(self) -> list[tuple[str, dict[str, Any]]]:
+        messages = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                messages.append(self._hang_messages.get_nowait())
+        return messages
 
     def note_contact(self, token: str) -> None:
         self.token = token
@@ -237,6 +246,10 @@ class Peers:
     def receive(self, seconds: float) -> tuple[str, dict[str, Any]] | None:
         """The next message of another host and that host's name; None after `seconds`."""
         return self._loop.next_message(seconds) if self._loop else None
+
+    def hang_messages(self) -> list[tuple[str, dict[str, Any]]]:
+        """The messages about hangs that have arrived since the last call, each with its sender. Does not block."""
+        return self._loop.hang_messages() if self._loop else []
 
     def report(self, report: Report | None) -> None:
         """Report the first failure of this host, or None in reply to another host's failure. Call it once."""

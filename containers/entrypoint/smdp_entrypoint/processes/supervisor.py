@@ -39,12 +39,13 @@ _BACKLOG = 1024 * 1024
 @dataclass(frozen=True)
 class Hooks:
     """Called from the loop: `exited` for each exited child once its output is read; `failed` once, after the settling
-    time that follows the first failure; `others_failed` in each turn: whether another host's failure must end the
-    children."""
+    time that follows the first failure; `others_failed` in each turn: why another host's failure, or one of the job
+    as a whole, must end the children; None if there is none. `turn` in each turn."""
 
     exited: Callable[[Child], None] = lambda child: None
     failed: Callable[[], None] = lambda: None
-    others_failed: Callable[[], bool] = lambda: False
+    others_failed: Callable[[], str | None] = lambda: None
+    turn: Callable[[], None] = lambda: None
 
 
 @dataclass
@@ -113,6 +114,7 @@ class Supervisor:
         if signal.SIGCHLD in arrived and os.getpid() == 1:
             reap_orphans(keep={child.pid for child in self.children})
         self._handle_signals()
+        self.hooks.turn()
         self._handle_other_hosts()
         self._handle_deadlines()
         self.console.flush()
@@ -157,11 +159,14 @@ class Supervisor:
         self._deadlines.kill = min(at + self.stop_budget, self._deadlines.kill or float("inf"))
 
     def _handle_other_hosts(self) -> None:
-        if self._is_failing or not self._alive or not self.hooks.others_failed():
+        if self._is_failing or not self._alive:
+            return
+        why = self.hooks.others_failed()
+        if why is None:
             return
         self._deadlines.settle = None
         self._is_failing = True
-        self._terminate_others("another host failed: ending the workers on this host")
+        self._terminate_others(f"{why}: ending the workers on this host")
 
     def _handle_deadlines(self) -> None:
         if self._deadlines.settle is not None and (self._due(self._deadlines.settle) or not self._alive):

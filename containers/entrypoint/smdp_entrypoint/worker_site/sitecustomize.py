@@ -1,6 +1,7 @@
 """Every Python process of a worker imports this module. After `import torch` it registers the backend `smddp`, installs
 the CUDA emulation where the job requests it, and installs the hooks that measure a rank. After `import tensorflow` it
-installs the hooks of TensorFlow.
+installs the hooks of TensorFlow. At its start each process registers `faulthandler` for the signal with which the
+entrypoint reads the stacks of a job that hangs.
 
 In AWS's containers a script must import `smdistributed.dataparallel.torch.torch_smddp` for that, and many scripts do
 not. The registration follows the complete import of torch, in every version of torch. The `sitecustomize` that this
@@ -76,6 +77,32 @@ def _measure(hooks: str) -> None:
         sys.stderr.write(f"smdp: this rank is not measured: {type(error).__name__}: {error}\n")
 
 
+_stacks: "Optional[int]" = None  # the descriptor of this process's file
+
+
+def _register_stacks() -> None:
+    """On the signal in SMDP_STACKS (FOLDER:NUMBER), write the stacks of all threads into an unnamed file of this
+    process. A forked process has one of its own, so that the stacks of two processes do not mix."""
+    global _stacks  # noqa: PLW0603 (a process has one file)
+    folder, _, number = os.environ.get("SMDP_STACKS", "").rpartition(":")
+    if not folder:
+        return
+    try:
+        import faulthandler
+
+        path = f"{folder}/{os.getpid()}"
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        os.unlink(path)  # noqa: PTH108
+        faulthandler.register(int(number), file, all_threads=True)
+    except (ImportError, OSError, ValueError, RuntimeError):  # a process without stacks to show
+        return
+    if _stacks is not None:
+        os.close(_stacks)
+    elif hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_register_stacks)
+    _stacks = file
+
+
 def _run_the_hidden_one() -> None:
     # No pathlib: every Python process of the job imports this module.
     here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
@@ -87,6 +114,7 @@ def _run_the_hidden_one() -> None:
         spec.loader.exec_module(module)
 
 
+_register_stacks()
 sys.meta_path.insert(0, _After("torch", _after_torch))
 sys.meta_path.insert(0, _After("tensorflow", _after_tensorflow))
 _run_the_hidden_one()

@@ -23,6 +23,7 @@ from .after_import import after_import
 from .clock import EXCHANGE, FORWARD, INPUT, OPTIMIZER, OTHER, Clock, measured, measured_saves
 from .common_hooks import replace
 from .loading import BytesRead, Counters, Fetches, Loading, Sender, sender_to_rank
+from .waiting import Waiting
 
 torch: Any = importlib.import_module("torch")
 
@@ -65,6 +66,7 @@ def install() -> None:
     _measure_saves(clock)
     _skip_in_compiler()
     own.add_source(_gpu_memory)
+    own.add_source(Waiting(clock))
 
 
 def not_compiled(function: Any) -> Any:

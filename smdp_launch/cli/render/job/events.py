@@ -121,7 +121,9 @@ def print_waiting(what: str, reason: str, since: float, again_in: float) -> None
 
 def print_resumption(prepared: Resumption) -> None:
     listing = prepared.checkpoints
-    checkpoints = {"location": listing.where, "files": listing.files, "newest": listing.newest.isoformat()}
+    checkpoints = None
+    if listing is not None:
+        checkpoints = {"location": listing.where, "files": listing.files, "newest": listing.newest.isoformat()}
     _write("resumption", job=prepared.job, resumes=prepared.old.job, checkpoints=checkpoints)
 
 

@@ -25,8 +25,10 @@ def print_resumption(prepared: Resumption, where: str) -> None:
     launch = find_launch(old.job)
     if launch is not None and launch.most_usd is not None:
         rows.append(("cost", f"at most {launch.most_usd:.2f} USD, as for the old job"))
-    rows.append(("checkpoints", prepared.checkpoints.where))
-    rows.append(("", _files(prepared.checkpoints)))
+    if prepared.checkpoints is None:
+        rows.append(("checkpoints", "none was saved: the training starts from the beginning"))
+    else:
+        rows += [("checkpoints", prepared.checkpoints.where), ("", _files(prepared.checkpoints))]
     print_rows(console, rows)
 
 

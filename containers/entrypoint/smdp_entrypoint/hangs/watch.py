@@ -1,0 +1,247 @@
+"""Watches the progress of this host's ranks, and tells when they hang.
+
+    a rank makes no progress for its limit       the stacks of all processes, the event `hang`, and the cause in the log
+    for twice its limit, if hangs end the job     the first host ends the job; the failure text names the cause
+    it makes progress again                       a line says so
+
+The supervisor's loop passes the lines and calls `turn`, which does not block: a thread reads the stacks. Each host
+tells the first host what its ranks do, which names the rank that all others wait for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, Callable, Mapping
+
+from smdp_entrypoint.contract.layout import Layout
+from smdp_entrypoint.contract.paths import MlTree
+from smdp_entrypoint.contract.settings import HangSettings
+from smdp_entrypoint.control.peers import Peers
+from smdp_entrypoint.control.reports import Report
+from smdp_entrypoint.hangs.cause import RankState, failure_text, summary
+from smdp_entrypoint.hangs.progress import EXCHANGE, INPUT, RankProgress
+from smdp_entrypoint.hangs.stacks import VARIABLE, ProcessStack, Stacks
+from smdp_entrypoint.processes.console import Console
+
+# The other hosts see the same hang within the window of their ranks' measurements.
+_SETTLE_S = 2.0
+_MOST_LINES = 80  # of one process's stack in the log
+_FRAMES = 8  # of the cause, in the failure text
+_LAST_S = 4.0
+
+
+class HangWatch:
+    """`running` returns the ranks of the workers that run, by process ID. `finish` ends it."""
+
+    def __init__(
+        self,
+        settings: HangSettings,
+        layout: Layout,
+        tree: MlTree,
+        console: Console,
+        peers: Peers,
+        running: Callable[[], Mapping[int, int]],
+    ) -> None:
+        self._settings, self._layout, self._code = settings, layout, tree.code
+        self._console, self._peers, self._running = console, peers, running
+        self._ranks = {rank: RankProgress(rank) for rank in layout.ranks}
+        self._stacks = Stacks(tree.root) if settings.action != "ignore" else None
+        self._told_at: float | None = None
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._states: dict[int, RankState] = {}  # on the first host: of the whole job
+        self._decide_at: float | None = None
+        self._is_over = False  # the script has reported its last step, or the job ends
+        self._has_asked = False
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """For the workers."""
+        return {VARIABLE: self._stacks.variable} if self._stacks is not None else {}
+
+    def line(self, rank: int, text: str, *, by_engine: bool) -> None:
+        """Take a line that the script or the engine of a rank has written."""
+        if self._stacks is not None and not self._is_over:
+            progress = self._ranks[rank]
+            progress.read(text, time.monotonic(), by_engine=by_engine)
+            if progress.is_done:
+                self._end_watch()
+
+    def turn(self) -> None:
+        """Called by the supervisor's loop, at least each second."""
+        if self._stacks is None:
+            return
+        now = time.monotonic()
+        self._read_messages(now)
+        if self._is_over or self._peers.ending is not None:
+            return
+        hanging = self._hanging(now, 1)
+        if self._told_at is not None and not hanging:
+            self._resume(now)
+        elif self._told_at is None and hanging:
+            self._told_at = now
+            self._start_thread(now)
+        if self._settings.action == "end":
+            self._handle_end(now)
+
+    def finish(self) -> None:
+        if self._thread is not None:
+            self._thread.join(_LAST_S)
+        if self._stacks is not None:
+            self._stacks.close()
+
+    def _hanging(self, now: float, times: float) -> list[RankProgress]:
+        """The ranks whose worker runs and that have made no progress for so many times their limit."""
+        alive = set(self._running().values())
+        hanging = []
+        for progress in self._ranks.values():
+            limit = progress.limit(self._settings)
+            if limit is not None and progress.rank in alive and progress.idle(now) >= times * limit:
+                hanging.append(progress)
+        return hanging
+
+    def _resume(self, now: float) -> None:
+        lasted = now - (self._told_at or now)
+        self._told_at, self._has_asked = None, False
+        with self._lock:
+            own = set(self._ranks)
+            self._states = {rank: state for rank, state in self._states.items() if rank not in own}
+        if not self._states:
+            self._decide_at = None
+        self._send({"hang": "over"})
+        self._console.say(f"hang: the ranks of this host make progress again, {lasted:.0f} s after the report")
+        self._console.event("hang", what="over", seconds=round(lasted, 1))
+
+    # --- What is reported ---
+
+    def _start_thread(self, now: float) -> None:
+        self._thread = threading.Thread(target=self._guarded, args=[now], name="hang", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:  # the container's limit of threads
+            self._thread = None
+            self._report([], now)
+
+    def _guarded(self, now: float) -> None:
+        try:
+            stacks = self._stacks.read(self._running()) if self._stacks is not None else []
+        except Exception as error:
+            self._console.say(f"hang: the stacks cannot be read: {type(error).__name__}: {error}")
+            stacks = []
+        self._report(stacks, now)
+
+    def _report(self, stacks: list[ProcessStack], now: float) -> None:
+        alive = sorted(self._running().values())
+        states = [self._state(self._ranks[rank], stacks, now) for rank in alive]
+        if not states:
+            return
+        self._console.say(f"{summary(states)}. The stacks of this host's processes follow, the innermost frame first")
+        for stack in stacks:
+            self._write(stack)
+        limits = [limit for limit in (one.limit(self._settings) for one in self._ranks.values()) if limit is not None]
+        fields = [state.event_fields() for state in states]
+        self._console.event("hang", what="told", limit=round(min(limits, default=0.0), 1), ranks=fields)
+        self._note(states)
+        self._send({"hang": "told", "states": [state.fields() for state in states]})
+
+    def _write(self, stack: ProcessStack) -> None:
+        kind = f"rank {stack.rank}" if stack.is_worker else f"a child process of rank {stack.rank}"
+        if stack.missing:
+            self._console.say(f"{kind} (process {stack.pid}): no stack: {stack.missing}")
+            return
+        self._console.say(f"{kind} (process {stack.pid}):")
+        for line in stack.lines[:_MOST_LINES]:
+            self._console.say(f"  {line}")
+
+    def _state(self, progress: RankProgress, stacks: list[ProcessStack], now: float) -> RankState:
+        own = [stack for stack in stacks if stack.rank == progress.rank]
+        main = next((stack for stack in own if stack.is_worker), None)
+        exchange = main.exchange if main is not None else ""
+        phase = progress.phase or (EXCHANGE if exchange else "")
+        busy = [stack for stack in own if not stack.is_worker and stack.main_thread and not stack.waits_for_task]
+        loader = busy[0] if busy and phase in (INPUT, "") else None
+        shown = loader or main
+        frames = shown.main_thread[:_FRAMES] if shown is not None else []
+        return RankState(
+            progress.rank,
+            self._layout.current_host,
+            progress.idle(now),
+            progress.usual or 0.0,
+            phase,
+            progress.waits_for,
+            progress.operation or (exchange if phase == EXCHANGE else ""),
+            str(main.place(self._code) or "") if main is not None else "",
+            str(loader.place(self._code) or "") if loader is not None else "",
+            "\n".join(frame.in_full for frame in frames),
+        )
+
+    # --- The first host's part ---
+
+    @property
+    def _is_first(self) -> bool:
+        return self._layout.current_host == self._layout.hosts[0]
+
+    def _send(self, fields: dict[str, Any]) -> None:
+        if self._is_first:
+            return
+        self._peers.send(self._layout.hosts[0], {"for": "hang", **fields})
+
+    def _note(self, states: list[RankState]) -> None:
+        if self._is_first:
+            with self._lock:
+                self._states.update((state.rank, state) for state in states)
+
+    def _read_messages(self, now: float) -> None:
+        for host, fields in self._peers.hang_messages():
+            kind = fields.get("hang")
+            if kind == "last step":
+                self._is_over = True
+            elif kind == "over":
+                with self._lock:
+                    self._states = {rank: one for rank, one in self._states.items() if one.host != host}
+                self._decide_at = self._decide_at if self._states else None
+            elif kind == "told" and isinstance(fields.get("states"), list):
+                self._take(host, fields["states"])
+            elif kind == "end" and self._is_first:
+                self._decide_at = self._decide_at or now + _SETTLE_S
+
+    def _take(self, host: str, states: list[Any]) -> None:
+        try:
+            parsed = [RankState.parse(one) for one in states]
+        except (ValueError, TypeError):
+            return
+        self._note(parsed)
+        with self._lock:
+            together = list(self._states.values())
+        if len({state.host for state in together}) > 1:
+            self._console.say(f"{summary(together)} (of the hosts {', '.join(sorted({one.host for one in together}))})")
+
+    def _handle_end(self, now: float) -> None:
+        if not self._has_asked and self._told_at is not None and self._hanging(now, 2):
+            self._has_asked = True
+            self._send({"hang": "end"})
+            if self._is_first:
+                self._decide_at = self._decide_at or now + _SETTLE_S
+        if self._decide_at is None or now < self._decide_at:
+            return
+        with self._lock:
+            states = sorted(self._states.values(), key=lambda state: state.rank)
+        self._decide_at = None
+        if states:
+            self._end_job(states, now)
+
+    def _end_job(self, states: list[RankState], now: float) -> None:
+        self._is_over = True
+        text = failure_text(states)
+        self._console.say(f"ending the job: {summary(states)}")
+        oldest = max(states, key=lambda state: state.idle)
+        # Its failure began with its last progress, so no error of a worker that is ended now comes before it.
+        self._peers.report(Report(self._layout.current_host, time.time() - oldest.idle, 1, 1, text))
+
+    def _end_watch(self) -> None:
+        """The script has reported its last step: what it does now, such as a test, has no steps."""
+        self._is_over = True
+        for host in self._layout.hosts:
+            if host != self._layout.current_host:
+                self._peers.send(host, {"for": "hang", "hang": "last step"})

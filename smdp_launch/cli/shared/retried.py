@@ -1,0 +1,87 @@
+"""Follows a job to its end, and resumes it as the policy of its job file says."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from smdp_launch.cli.render.job.events import EventView, print_resumption
+from smdp_launch.cli.render.job.follow import JobLayout
+from smdp_launch.cli.render.job.launch import FollowResult
+from smdp_launch.cli.render.next_step import print_note
+from smdp_launch.cli.shared.follow_session import (
+    Answer,
+    FollowSession,
+    RunOptions,
+    follow_local,
+    interrupts_deferred,
+)
+from smdp_launch.errors import Refused
+from smdp_launch.jobs.records.history import LOCAL
+from smdp_launch.jobs.resume import Resumption, prepare, resume
+from smdp_launch.jobs.retries import RetryPolicy
+from smdp_launch.jobs.service.clients import Clients
+from smdp_launch.jobs.status.description import describe_training_job
+
+
+def follow_retries(
+    clients: Clients,
+    job: str,
+    where: str,
+    result: FollowResult | None,
+    *,
+    as_json: bool,
+    report: Path | None = None,
+    answer: Answer = Answer.STOP,
+    since: datetime | None = None,
+) -> tuple[str, FollowResult | None]:
+    """Resume the job while its policy says so, and follow each new job. Return the last one and how it ended, None if
+    the user detached from it.
+
+    Args:
+        result: how ``job`` ended.
+        answer: what an interrupt does if the user cannot be asked.
+        since: do not resume a job that ended before.
+    """
+    while result is not None:
+        prepared = _next(clients, job, result, since)
+        if prepared is None:
+            break
+        if as_json:
+            print_resumption(prepared)
+        else:
+            from smdp_launch.cli.render.job import resume as render
+
+            render.print_resumption(prepared, where)
+        with interrupts_deferred(clients):
+            resume(clients, prepared, where)
+            job = prepared.job
+            events = EventView(job, where, created=True) if as_json else None
+            layout = JobLayout.of_description(prepared.old)
+            options = RunOptions(where, report)
+            session = FollowSession(clients, job, layout, answer, events=events, options=options)
+            result = follow_local(session) if where == LOCAL and answer is Answer.STOP else session.run()
+    return job, result
+
+
+def _next(clients: Clients, job: str, result: FollowResult, since: datetime | None) -> Resumption | None:
+    """The next try; None if the job has succeeded, has had its retries, or cannot be resumed."""
+    ended = result.outcome
+    if ended.status == "Completed":
+        return None
+    described = describe_training_job(clients, job)
+    policy = RetryPolicy.of(described)
+    if since is not None and described.get("TrainingEndTime", since) < since:
+        return None
+    kind = policy.retries(ended) if policy is not None else None
+    if policy is None or kind is None:
+        return None
+    number = policy.done + 1
+    first = f": {ended.reason.splitlines()[0]}" if ended.reason else ""
+    print_note(f"{job} {ended.summary}{first}")
+    print_note(f"retry {number} of {policy.at_most} after a failure of the kind {kind}")
+    try:
+        return prepare(clients, job, number)
+    except Refused as error:
+        print_note(str(error))
+        return None

@@ -1,0 +1,37 @@
+"""The sections ``hang`` and ``retries``: what happens to a job that stops making progress or fails."""
+
+# No `from __future__ import annotations`: with it, pydantic compiles each string annotation at every start.
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from smdp_launch.jobfile.model.section import Section
+
+Failure = Literal["hardware", "spot", "hang"]
+
+
+class Hang(Section):
+    """A rank hangs if it makes no progress for ``after`` seconds and for ``factor`` times its usual step."""
+
+    action: Annotated[
+        Literal["report", "end", "ignore"] | None,
+        Field(
+            description="What to do about a job that hangs; `report` by default, `end` if `retries.on` contains hang."
+        ),
+    ] = None
+    after: Annotated[
+        float | None,
+        Field(ge=1, le=86400, description="Seconds without progress, at least; 60 by default."),
+    ] = None
+    factor: Annotated[
+        float | None,
+        Field(ge=1, le=10000, description="Times the usual step without progress, at least; 10 by default."),
+    ] = None
+
+
+class Retries(Section):
+    on: Annotated[
+        list[Failure],
+        Field(min_length=1, max_length=3, description="Failures after which `launch` and `follow` resume the job."),
+    ]
+    at_most: Annotated[int, Field(ge=1, le=20, description="How often a job is resumed.")] = 3

@@ -1,0 +1,63 @@
+"""When a failed job is resumed without a command of the user: the policy ``retries`` of its job file.
+
+The request carries the policy in a variable, so that each follower of the job knows it, on any machine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from smdp_launch.errors import ExitCode
+from smdp_launch.jobs.records.outcome import Outcome
+from smdp_launch.request.build import RETRIES_VARIABLE
+
+#: In a resumed job: the number of this retry, from 1.
+RETRY_VARIABLE = "SMDP_RETRY"
+
+_POLICY = re.compile(r"(?P<at_most>[0-9]{1,3}):(?P<on>[a-z,]+)")
+#: The entrypoint's failure text for a hang starts so; SageMaker puts the kind of the error before it.
+_HANG = re.compile(r"(?:AlgorithmError: )?hang: rank ")
+#: Texts of the entrypoint, of the NVIDIA driver and of SageMaker for a broken host.
+_HARDWARE = re.compile(
+    r"InternalServerError|We encountered an internal error|unhealthy host|host \S+ was lost: "
+    r"|GPU driver does not answer|which has GPUs, but the container sees none"
+    r"|uncorrectable (?:NVLink|ECC) error|\bXid\b|device-side ECC|CUDA error: (?:hardware|unknown error)"
+)
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """``retries`` of the job file. ``done``: how many retries the job comes after."""
+
+    on: frozenset[str]
+    at_most: int
+    done: int = 0
+
+    @classmethod
+    def of(cls, described: Mapping[str, Any]) -> RetryPolicy | None:
+        """The policy in DescribeTrainingJob's answer; None for a job without one."""
+        variables = described.get("Environment", {})
+        policy = _POLICY.fullmatch(variables.get(RETRIES_VARIABLE, ""))
+        done = variables.get(RETRY_VARIABLE, "0")
+        if policy is None or not (done.isascii() and done.isdecimal()):
+            return None
+        return cls(frozenset(policy["on"].split(",")), int(policy["at_most"]), int(done))
+
+    def retries(self, ended: Outcome) -> str | None:
+        """The kind of failure for which the job is resumed now; None if it is not."""
+        kind = failure_kind(ended)
+        return kind if kind in self.on and self.done < self.at_most else None
+
+
+def failure_kind(ended: Outcome) -> str | None:
+    """``hang``, ``spot`` or ``hardware``; None for success, a stop by the user, and an error of the script."""
+    if ended.exit_code is ExitCode.SPOT_GAVE_UP:
+        return "spot"
+    if ended.status != "Failed":
+        return None
+    if _HANG.match(ended.reason):
+        return "hang"
+    return "hardware" if _HARDWARE.search(ended.reason) else None
