@@ -38,7 +38,7 @@ SMDP_API int smdp_abi_version(void);
  * different builds refuse each other. */
 SMDP_API const char* smdp_engine_build(void);
 
-/* Copies `bytes` bytes to memory that nobody reads soon, past the processor's caches. The areas do not
+/* Copies `bytes` bytes to memory that is not read soon, past the processor's caches. The areas do not
  * overlap. */
 SMDP_API void smdp_copy_streaming(void* to, const void* from, size_t bytes);
 
