@@ -9,6 +9,7 @@
 
 #include "base/ready_to_throw.h"
 #include "engine.h"
+#include "kernels/copy.h"
 
 // A thread may wait for an operation, or begin a call, while another closes the engine: it keeps the engine
 // alive for that time. Groups and operations alone do not: those that a script never releases keep no memory
@@ -201,6 +202,10 @@ Status submit(const smdp_group& group, const smdp_call& request, smdp_operation*
 int smdp_abi_version(void) { return SMDP_ABI_VERSION; }
 
 const char* smdp_engine_build(void) { return SMDP_ENGINE_BUILD; }
+
+void smdp_copy_streaming(void* to, const void* from, size_t bytes) {
+  smdp::copy_streaming({static_cast<const std::byte*>(from), bytes}, {static_cast<std::byte*>(to), bytes});
+}
 
 int smdp_engine_open(const smdp_engine_config* config, smdp_engine** engine, smdp_error* error) {
   return guarded(error, [&] { return open(widened(config), engine); });

@@ -38,6 +38,10 @@ SMDP_API int smdp_abi_version(void);
  * different builds refuse each other. */
 SMDP_API const char* smdp_engine_build(void);
 
+/* Copies `bytes` bytes to memory that is not read soon, past the processor's caches. The areas do not
+ * overlap. */
+SMDP_API void smdp_copy_streaming(void* to, const void* from, size_t bytes);
+
 typedef enum smdp_code {
   SMDP_OK = 0,
   SMDP_INVALID = 1,     /* an error of the caller: an argument, an option, a buffer */

@@ -51,6 +51,20 @@ TEST(CInterface, ASingleRankGetsItsOwnValues) {
   smdp_operation_release(operation);
 }
 
+TEST(CInterface, AStreamingCopyHasTheSameBytes) {
+  std::vector<unsigned char> from(1000);
+  for (std::size_t index = 0; index < from.size(); ++index) {
+    from[index] = static_cast<unsigned char>(index * 7);
+  }
+  for (const std::size_t bytes : {0U, 1U, 63U, 64U, 65U, 129U, 997U}) {
+    std::vector<unsigned char> to(1000, 1);
+    smdp_copy_streaming(to.data() + 3, from.data(), bytes);
+    EXPECT_EQ(std::memcmp(to.data() + 3, from.data(), bytes), 0) << bytes;
+    EXPECT_EQ(to[2], 1);
+    EXPECT_EQ(to[3 + bytes], 1);
+  }
+}
+
 // The engines of two ranks, connected on loopback.
 std::array<smdp_engine*, 2> open_two() {
   MemoryStore values;

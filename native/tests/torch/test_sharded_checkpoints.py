@@ -1,6 +1,8 @@
 """Sharded checkpoints: kills, other numbers of ranks, asynchronous saves, errors and damage."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 import threading
@@ -8,18 +10,20 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
-from torch_version import needs_torch
+from ports import free_port
+from torch_version import needs_torch, torch_version
 
 from smdp_engine.checkpoint import MARKER, CheckpointError, ShardedCheckpoints
 
 pytestmark = [pytest.mark.torch, needs_torch]
+PAGE = Path(__file__).parents[3] / "docs/how-to/torch/fsdp-checkpoints.md"
 RANKS = Path(__file__).with_name("sharded_ranks.py")
 
 
-def run(*arguments: object) -> List[str]:
+def run(*arguments: object, script: Path = RANKS) -> List[str]:
     """The lines that the forked ranks print, without those of events."""
     done = subprocess.run(
-        [sys.executable, str(RANKS), *map(str, arguments)], capture_output=True, text=True, timeout=280, check=False
+        [sys.executable, str(script), *map(str, arguments)], capture_output=True, text=True, timeout=280, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return [line for line in done.stdout.splitlines() if not line.startswith('{"smdp_event"')]
@@ -58,6 +62,69 @@ def test_checkpoint_of_4_ranks_has_the_same_bytes_on_1_3_and_8(tmp_path: Path, b
 @pytest.mark.runs
 def test_dtensor_is_loaded_with_other_placements_and_ranks(tmp_path: Path) -> None:
     run("dtensors", tmp_path / "ranks")
+
+
+@pytest.mark.runs
+@pytest.mark.skipif(torch_version() < (2, 6), reason="torch has no torch.distributed.fsdp.fully_shard")
+@pytest.mark.parametrize("backend", ["gloo", "smddp"])
+@pytest.mark.parametrize("variant", ["fully_shard", "mesh", "sharded"])
+def test_model_and_optimizer_of_fsdp_resume_on_other_numbers_of_ranks(
+    tmp_path: Path, variant: str, backend: str
+) -> None:
+    (line,) = run(tmp_path / "ranks", backend, variant, script=RANKS.with_name("fsdp_ranks.py"))
+    assert json.loads(line)["parts"] == [f"__{rank}_0.distcp" for rank in range(4)]
+
+
+@pytest.mark.runs
+@pytest.mark.skipif(torch_version() < (2, 6), reason="torch has no torch.distributed.fsdp.fully_shard")
+def test_script_of_the_page_about_fsdp_resumes_on_one_rank(tmp_path: Path) -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+    def losses(ranks: int, steps: int, folder: str) -> Dict[int, float]:
+        settings = {
+            **os.environ,
+            "WORLD_SIZE": str(ranks),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+            "OMP_NUM_THREADS": "1",
+            "BACKEND": "gloo",
+            "STEPS": str(steps),
+            "SMDP_CHECKPOINT_DIR": str(tmp_path / folder),
+        }
+        command = [sys.executable, "-c", code]
+        started = [
+            subprocess.Popen(command, env={**settings, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
+            for rank in range(ranks)
+        ]
+        try:
+            output, *_ = [one.communicate(timeout=200)[0] for one in started]
+        finally:
+            for one in started:
+                one.kill()
+        assert [one.returncode for one in started] == [0] * ranks
+        return {int(step): float(loss) for step, loss in re.findall(r"^step (\d+) loss (\S+)$", output, re.MULTILINE)}
+
+    expected = losses(2, 20, "whole")
+    first, second = losses(2, 10, "resumed"), losses(1, 20, "resumed")
+    assert (sorted(first), sorted(second)) == ([*range(1, 11)], [*range(11, 21)])
+    assert {**first, **second} == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("missing", ["torch.distributed.tensor", "torch.distributed.checkpoint.filesystem"])
+def test_torch_without_what_is_needed_is_named(tmp_path: Path, missing: str) -> None:
+    code = f"""
+import sys
+sys.modules[{missing!r}] = None
+from smdp_engine.checkpoint import CheckpointError, ShardedCheckpoints
+try:
+    ShardedCheckpoints({str(tmp_path)!r})
+except CheckpointError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert "has no torch.distributed.checkpoint that can be used" in done.stdout
+    assert missing in done.stdout
+    assert "use torch 2.5 or later, or Checkpoints, which saves one file on rank 0 with any version" in done.stdout
 
 
 def test_error_of_one_rank_is_an_error_on_every_rank(tmp_path: Path) -> None:
@@ -142,6 +209,21 @@ def test_random_state_is_restored(tmp_path: Path) -> None:
     expected = (random.random(), torch.rand(3).tolist())
     checkpoints.load()
     assert (random.random(), torch.rand(3).tolist()) == expected
+
+
+def test_copy_past_the_caches_has_the_same_bytes() -> None:
+    import torch
+
+    from smdp_engine.checkpoint.memory import copy_to
+
+    source = torch.randn(3, 700_001)
+    for data in (source, source[1:], source[2], source.to(torch.bfloat16), source.view(torch.int32), source[0, 3:]):
+        buffer = torch.zeros(data.shape, dtype=data.dtype)
+        assert copy_to(buffer, data)
+        assert torch.equal(buffer.view(torch.uint8), data.contiguous().view(torch.uint8))
+    complex_ones = torch.view_as_complex(torch.randn(400_000, 2))
+    for data in (torch.ones(10), source.t(), source[:, 1:], complex_ones.conj(), torch._neg_view(source)):
+        assert not copy_to(torch.zeros(data.shape, dtype=data.dtype), data)  # torch copies these
 
 
 def test_script_that_exits_without_waiting_completes_its_last_save(tmp_path: Path) -> None:

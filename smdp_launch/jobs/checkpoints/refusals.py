@@ -7,7 +7,12 @@ from smdp_launch.errors import Refused
 from smdp_launch.jobs.checkpoints.stored import StoredCheckpoint, StoredCheckpoints
 from smdp_launch.units import listed
 
-TORN, UNKNOWN_STEP, NO_LOCATION, IN_USE, EXISTS, NONE_WHOLE = (f"SMDP{number}" for number in range(704, 710))
+TORN = "SMDP704"
+UNKNOWN_STEP = "SMDP705"
+NO_LOCATION = "SMDP706"
+IN_USE = "SMDP707"
+EXISTS = "SMDP708"
+NONE_WHOLE = "SMDP709"
 _MOST = 5  # steps in a message
 
 

@@ -16,6 +16,8 @@ from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata
 from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
 from torch.distributed.tensor import DTensor
 
+from .memory import copy_to
+
 Data = Union[torch.Tensor, io.BytesIO]
 
 
@@ -72,6 +74,8 @@ class Buffers:
         if buffer is None or buffer.shape != data.shape or buffer.dtype != data.dtype:
             buffer = torch.empty(data.shape, dtype=data.dtype, pin_memory=data.is_cuda)
             self._buffers[index] = buffer
+        if copy_to(buffer, data):
+            return buffer
         self._has_copies = self._has_copies or data.is_cuda
         return buffer.copy_(data, non_blocking=data.is_cuda)
 

@@ -3,20 +3,31 @@
 import os
 import sys
 from pathlib import Path
-from typing import Any, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 from .errors import CheckpointError
 from .marker import damaged_file, path_of, read_marker, steps_in, torn_reason
 from .ranks import agree, is_distributed, rank
 
+#: The smallest or largest (MIN or MAX) of the ranks' values.
+Agree = Callable[[int, str], int]
 
-def choose_step(folder: Path, group: Any) -> Optional[int]:
+
+def choose_step_of_group(folder: Path, group: Any) -> Optional[int]:
+    """As `choose_step`, for the ranks of a process group of torch."""
+    part, parts = _own_part(group)
+    return choose_step(folder, rank(group), part, parts, lambda value, operation: agree(value, operation, group))
+
+
+def choose_step(folder: Path, own_rank: int, part: int, parts: int, agreed: Agree) -> Optional[int]:
     """The step; None if no rank has a complete checkpoint. A checkpoint that is not loaded is reported on stderr.
+
+    Args:
+        part, parts: this rank reads every ``parts``-th file, from number ``part`` on, to verify it.
 
     Raises:
         CheckpointError: this rank or another one has a complete checkpoint, and not all of them have one.
     """
-    part, parts = _own_part(group)
     reports = part == 0
     whole = []
     for step in steps_in(folder):
@@ -28,14 +39,14 @@ def choose_step(folder: Path, group: Any) -> Optional[int]:
     has_any, rejected = bool(whole), sys.maxsize
     while True:
         own = next((step for step in whole if step < rejected), -1)
-        step = agree(own, "MIN", group)
+        step = agreed(own, "MIN")
         if step < 0:
-            if agree(int(has_any), "MAX", group):
+            if agreed(int(has_any), "MAX"):
                 problem = "no complete checkpoint" if not has_any else "no undamaged checkpoint that all ranks have"
-                raise CheckpointError(f"rank {rank(group)} finds {problem} in {folder}: {_HELP}")
+                raise CheckpointError(f"rank {own_rank} finds {problem} in {folder}: {_HELP}")
             return None
         damaged = _damage(folder, step, part, parts) if step in whole else "it is not on this host"
-        if not agree(int(damaged is not None), "MAX", group):
+        if not agreed(int(damaged is not None), "MAX"):
             return step
         if damaged is not None:
             _report(folder, step, damaged)

@@ -20,7 +20,7 @@ from .errors import CheckpointError
 from .notice import report_save
 from .ranks import agree, rank, world_size
 from .retention import checked_retention
-from .selection import choose_step
+from .selection import choose_step_of_group
 
 _NUMBERS = itertools.count()
 #: Seconds after the deadlines of the writer itself, for a disk that does not answer.
@@ -102,7 +102,7 @@ class ShardedCheckpoints:
             CheckpointError: a rank has no complete checkpoint and another one has, or a file cannot be read.
         """
         self.wait()
-        step = choose_step(self.folder, self._group)
+        step = choose_step_of_group(self.folder, self._group)
         if step is None:
             return None
         problem, state = None, {}

@@ -9,6 +9,7 @@ import pickle
 from typing import Any, Dict, Iterator, Mapping, Tuple
 
 import torch
+from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 
 
 def take_tensors(state: Mapping[str, Any]) -> Tuple[bytes, Dict[str, torch.Tensor]]:
@@ -49,6 +50,8 @@ def put_tensors(structure: bytes, tensors: Mapping[str, torch.Tensor]) -> Dict[s
 
 
 def _is_taken(value: Any) -> bool:
+    if isinstance(value, ShardedTensor):  # it has no layout
+        return True
     return isinstance(value, torch.Tensor) and value.layout == torch.strided and not value.is_quantized
 
 
