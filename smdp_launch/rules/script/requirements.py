@@ -1,10 +1,11 @@
-"""Requirements that replace packages of the image which its engine was built with."""
+"""Requirements that replace packages of the image."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
+from smdp_launch.catalog.engines import TORCH_DISTRIBUTED
 from smdp_launch.catalog.frameworks import TITLES, build, numpy_2_since, parts
 from smdp_launch.diagnostics import Severity, Span
 from smdp_launch.rules.base import image_contents
@@ -34,7 +35,10 @@ def _framework_problem(facts: Facts, one: Requirement) -> tuple[str, str] | None
     if one.name not in _PACKAGES[name] or version is None:
         return None
     title = TITLES[name]
-    replaces = f"pip replaces {title} {version}, which the image's engine was built for"
+    replaces = f"pip replaces {title} {version}"
+    replaces += (
+        " of the image" if facts.spec.engine in TORCH_DISTRIBUTED else ", which the image's engine was built for"
+    )
     if one.name == "tensorflow-cpu":
         return f"{one.text} replaces the image's TensorFlow for GPUs", _REMOVE
     local = next((value.partition("+")[2] for _, value in one.clauses if "+" in value), "")

@@ -31,7 +31,7 @@ class Loader(NamedTuple):
 
 
 class Sampler(NamedTuple):
-    """A DistributedSampler of training data that shuffles; ``name`` is its variable, or empty."""
+    """A DistributedSampler of training data that shuffles; ``name`` is an expression for it, or empty."""
 
     mark: Mark
     name: str
@@ -128,4 +128,9 @@ def _target(syntax: Syntax, call: ast.Call) -> str:
     assignments = [
         one for one in syntax.all(ast.Assign) if start(one) <= start(call) < end(one) and len(one.targets) == 1
     ]
-    return ast.unparse(assignments[-1].targets[0]) if assignments and tail(assignments[-1].targets[0]) else ""
+    if not assignments or not tail(assignments[-1].targets[0]):
+        return ""
+    target, value = ast.unparse(assignments[-1].targets[0]), assignments[-1].value
+    if not isinstance(value, ast.Call) or value is call:
+        return target
+    return f"{target}.sampler" if keywords(value).get("sampler") is call else ""

@@ -207,6 +207,23 @@ def test_loop_without_set_epoch_is_reported(tmp_path: Path, loop: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("loader", "called"),
+    [
+        (
+            "loader = DataLoader(train_data, sampler=DistributedSampler(train_data))\n",
+            "loader.sampler.set_epoch(epoch)",
+        ),
+        ("batches = wrapped(DistributedSampler(train_data))\n", "its set_epoch(epoch)"),
+    ],
+)
+def test_help_names_sampler_of_loader(tmp_path: Path, loader: str, called: str) -> None:
+    one = only(reported(tmp_path, sound((SAMPLER, ""), (LOADER, loader), (SET_EPOCH, ""))))
+    assert one.code == "SMDP448"
+    assert one.help is not None
+    assert f"call {called} at the start of the loop" in one.help
+
+
+@pytest.mark.parametrize(
     "changes",
     [
         ((SAMPLER, "sampler = DistributedSampler(train_data, shuffle=False)\n"),),

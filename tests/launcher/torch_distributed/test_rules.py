@@ -36,6 +36,13 @@ def on(type_: str) -> tuple[str, str]:
 # -- engine, framework and image --------------------------------------------------------------------------------------
 
 
+def test_replaced_torch_is_that_of_the_image(tmp_path: Path) -> None:
+    write_job(tmp_path, AWS_IMAGE, SCRIPT)
+    (tmp_path / "src" / "requirements.txt").write_text("torch==1.13.1\n", encoding="utf-8")
+    (one,) = found(tmp_path)
+    assert (one.code, one.message) == ("SMDP449", "torch==1.13.1: pip replaces PyTorch 2.5.1 of the image")
+
+
 @pytest.mark.parametrize("type_", ["ml.g5.xlarge", "ml.p3.2xlarge", "ml.g6e.48xlarge", "ml.p5en.48xlarge"])
 @pytest.mark.parametrize("policy", ["strict", "extended"])
 def test_every_gpu_type_is_allowed_under_every_policy(type_: str, policy: str, tmp_path: Path) -> None:
