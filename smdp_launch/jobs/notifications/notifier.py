@@ -72,8 +72,10 @@ class Notifier:
             self._trouble("checkpoints_stall", event.time_ms, f"no checkpoint has arrived in S3 for {lasted}")
         elif isinstance(event, JobEvent) and event.name == "step":
             self._stall.step(event.time_ms / 1000)
-        elif isinstance(event, JobEvent) and event.name == "hang" and event.worker is None:
-            self._trouble("hang", event.time_ms, f"it hangs on {event.host}", str(event.fields.get("what", "")))
+        elif isinstance(event, JobEvent) and event.name == "hang" and event.fields.get("what") != "over":
+            limit = event.fields.get("limit")
+            reason = f"no progress for {limit} s; the log has the stacks" if isinstance(limit, int | float) else ""
+            self._trouble("hang", event.time_ms, f"it hangs on {event.host}", reason)
 
     def tick(self) -> None:
         """Between two polls: notify of a stall, and show the errors of receivers."""

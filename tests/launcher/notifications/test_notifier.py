@@ -100,12 +100,14 @@ def test_old_trouble_is_not_sent(webhook: Webhook) -> None:
 
 
 def test_stall_and_hang_are_trouble(webhook: Webhook) -> None:
-    hang = JobEvent("algo-2", "hang", {"what": "rank 3 in all_reduce"}, int(NOW * 1000))
-    follow({"on": ["trouble"], "webhook": "TEAM_WEBHOOK"}, [*steps(1000, 990, 980, 970, 960), hang], None)
+    hang = JobEvent("algo-2", "hang", {"what": "found", "limit": 30.5, "ranks": []}, int(NOW * 1000))
+    over = JobEvent("algo-2", "hang", {"what": "over", "seconds": 40.0}, int(NOW * 1000) + 1)
+    follow({"on": ["trouble"], "webhook": "TEAM_WEBHOOK"}, [*steps(1000, 990, 980, 970, 960), hang, over], None)
     assert [(one["kind"], one["summary"]) for one in webhook.messages] == [
         ("hang", "it hangs on algo-2"),
         ("stall", "it has reported no step for 16 min"),
     ]
+    assert webhook.messages[0]["reason"] == "no progress for 30.5 s; the log has the stacks"
 
 
 def test_stall_needs_a_usual_interval_and_is_reported_once() -> None:
