@@ -1,11 +1,11 @@
-"""Watches the progress of this host's ranks, and tells when they hang.
+"""Watches the progress of this host's ranks, and reports when they hang.
 
     a rank makes no progress for its limit       the stacks of all processes, the event `hang`, and the cause in the log
     for twice its limit, if hangs end the job     the first host ends the job; the failure text names the cause
     it makes progress again                       a line says so
 
 The supervisor's loop passes the lines and calls `turn`, which does not block: a thread reads the stacks. Each host
-tells the first host what its ranks do, which names the rank that all others wait for.
+sends what its ranks do to the first host, which names the rank that all others wait for.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class HangWatch:
         self._console, self._peers, self._running = console, peers, running
         self._ranks = {rank: RankProgress(rank) for rank in layout.ranks}
         self._stacks = Stacks(tree.root) if settings.action != "ignore" else None
-        self._told_at: float | None = None
+        self._reported_at: float | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._states: dict[int, RankState] = {}  # on the first host: of the whole job
@@ -77,10 +77,10 @@ class HangWatch:
         if self._is_over or self._peers.ending is not None:
             return
         hanging = self._hanging(now, 1)
-        if self._told_at is not None and not hanging:
+        if self._reported_at is not None and not hanging:
             self._resume(now)
-        elif self._told_at is None and hanging:
-            self._told_at = now
+        elif self._reported_at is None and hanging:
+            self._reported_at = now
             self._start_thread(now)
         if self._settings.action == "end":
             self._handle_end(now)
@@ -102,8 +102,8 @@ class HangWatch:
         return hanging
 
     def _resume(self, now: float) -> None:
-        lasted = now - (self._told_at or now)
-        self._told_at, self._has_asked = None, False
+        lasted = now - (self._reported_at or now)
+        self._reported_at, self._has_asked = None, False
         with self._lock:
             own = set(self._ranks)
             self._states = {rank: state for rank, state in self._states.items() if rank not in own}
@@ -141,9 +141,9 @@ class HangWatch:
             self._write(stack)
         limits = [limit for limit in (one.limit(self._settings) for one in self._ranks.values()) if limit is not None]
         fields = [state.event_fields() for state in states]
-        self._console.event("hang", what="told", limit=round(min(limits, default=0.0), 1), ranks=fields)
+        self._console.event("hang", what="reported", limit=round(min(limits, default=0.0), 1), ranks=fields)
         self._note(states)
-        self._send({"hang": "told", "states": [state.fields() for state in states]})
+        self._send({"hang": "reported", "states": [state.fields() for state in states]})
 
     def _write(self, stack: ProcessStack) -> None:
         kind = f"rank {stack.rank}" if stack.is_worker else f"a child process of rank {stack.rank}"
@@ -201,7 +201,7 @@ class HangWatch:
                 with self._lock:
                     self._states = {rank: one for rank, one in self._states.items() if one.host != host}
                 self._decide_at = self._decide_at if self._states else None
-            elif kind == "told" and isinstance(fields.get("states"), list):
+            elif kind == "reported" and isinstance(fields.get("states"), list):
                 self._take(host, fields["states"])
             elif kind == "end" and self._is_first:
                 self._decide_at = self._decide_at or now + _SETTLE_S
@@ -218,7 +218,7 @@ class HangWatch:
             self._console.say(f"{summary(together)} (of the hosts {', '.join(sorted({one.host for one in together}))})")
 
     def _handle_end(self, now: float) -> None:
-        if not self._has_asked and self._told_at is not None and self._hanging(now, 2):
+        if not self._has_asked and self._reported_at is not None and self._hanging(now, 2):
             self._has_asked = True
             self._send({"hang": "end"})
             if self._is_first:

@@ -53,14 +53,14 @@ os.waitpid(child, 0)
 """
 
 
-def test_hang_is_told_with_the_stack_and_the_job_goes_on(host: Host, tmp_path: Path) -> None:
+def test_hang_is_reported_with_the_stack_and_the_job_continues(host: Host, tmp_path: Path) -> None:
     go = tmp_path / "go"
     host.job(WAITS).start(GO=str(go), **LIMITS)
-    told = host.wait_for_line("has made no progress for")
-    assert "hang: rank 0 on algo-1" in told
-    assert "it is at stop (train.py:" in told
+    line = host.wait_for_line("has made no progress for")
+    assert "hang: rank 0 on algo-1" in line
+    assert "it is at stop (train.py:" in line
     host.wait_for_line(f'File "{host.root}/code/train.py"')
-    host.wait_for_line('"what": "told"')
+    host.wait_for_line('"what": "reported"')
     go.touch()
     assert host.wait() == 0, host.text
     (event, over) = host.events("hang")
@@ -70,7 +70,7 @@ def test_hang_is_told_with_the_stack_and_the_job_goes_on(host: Host, tmp_path: P
     assert host.failure == ""
 
 
-def test_rank_that_never_returns_to_python_is_told_and_ends_the_job(host: Host) -> None:
+def test_rank_that_never_returns_to_python_is_reported_and_ends_the_job(host: Host) -> None:
     assert host.job(NATIVE).run(SMDP_HANG="end", **LIMITS) == 1
     first, *stack = host.failure.splitlines()
     assert first.startswith("hang: rank 0 on algo-1 has made no progress for")
@@ -86,14 +86,14 @@ def test_forked_process_has_a_stack_of_its_own(host: Host) -> None:
     assert "in load" not in host.text.partition("a child process of rank 0")[0].partition("rank 0 (process")[2]
 
 
-def test_stopped_process_is_told_without_a_stack(host: Host) -> None:
+def test_stopped_process_is_reported_without_a_stack(host: Host) -> None:
     stops = f"{STEPS}\nimport signal\nsteps(1, 20)\nos.kill(os.getpid(), signal.SIGSTOP)\n"
     assert host.job(stops).run(SMDP_HANG="end", **LIMITS) == 1
     assert "no stack: a signal has stopped the process" in host.text
     assert "hang: rank 0 on algo-1" in host.failure
 
 
-def test_ignored_hang_is_not_told(host: Host, tmp_path: Path) -> None:
+def test_ignored_hang_is_not_reported(host: Host, tmp_path: Path) -> None:
     go = tmp_path / "go"
     host.job(WAITS).start(GO=str(go), SMDP_HANG="ignore", **LIMITS)
     host.wait_for_line('"step": 19')

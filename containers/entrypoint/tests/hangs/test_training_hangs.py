@@ -88,8 +88,8 @@ def test_rank_that_stops_is_named_with_its_stack(
         assert doing in first
         assert any(frame in line for line in stack)
     for one, ranks in zip(hosts, ([0, 1], [2, 3])):
-        (event,) = [event for event in one.events("hang") if event["what"] == "told"]
+        (event,) = [event for event in one.events("hang") if event["what"] == "reported"]
         assert [state["rank"] for state in event["ranks"]] == ranks
         for rank in ranks:
             assert any(line.endswith("):") and f"rank {rank} (process" in line for line in one.lines)
-        print(f"{where}, {backend}: {one.host} told after {max(state['idle_s'] for state in event['ranks'])} s")
+        print(f"{where}, {backend}: {one.host} reported after {max(state['idle_s'] for state in event['ranks'])} s")
