@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,8 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from smdp_launch.checking.job import check_mapping
 from smdp_launch.request.hyperparameters import script_arguments
-from tests.launcher.source.command_lines import found
+from tests.conftest import clean_environment
+from tests.launcher.source.command_lines import CODES, found, job
+from tests.support.doc_examples import blocks
 from tests.support.properties import examples
 
 NAMES = ["lr", "learning_rate", "learning-rate", "b", "batch", "batch-size", "opt", "x"]
@@ -284,3 +288,22 @@ def test_unknown_names_are_accepted_with_packages_that_may_define_absl_flags(tmp
 def test_absl_flag_takes_no_value(tmp_path: Path) -> None:
     (one,) = found(tmp_path, ABSL, {"amp": False, "data": "x"})
     assert "absl ignores the value and sets the flag" in one.message
+
+
+def test_start_script_of_page_passes_positional_argument(tmp_path: Path) -> None:
+    """The script ``start.py`` of docs/errors/SMDP436.md, as the job's entry point."""
+    trains = "import argparse\np = argparse.ArgumentParser()\np.add_argument('data')\np.add_argument('--epochs')\n"
+    trains += "args = p.parse_args()\nprint(args.data, args.epochs, __name__)\n"
+    assert [one.code for one in found(tmp_path, trains, {"epochs": 3})] == ["SMDP436"]
+    (start,) = blocks("docs/errors/SMDP436.md", "python")
+    (tmp_path / "src" / "start.py").write_text(start)
+    checked = check_mapping(job({"epochs": 3}, "start.py"), tmp_path, environ={})
+    assert [one.code for one in checked.diagnostics if one.code in CODES] == []
+    ran = subprocess.run(
+        [sys.executable, tmp_path / "src" / "start.py", *script_arguments({"epochs": 3})],
+        env=clean_environment(SM_CHANNEL_TRAIN="/data"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout == "/data 3 __main__\n"
