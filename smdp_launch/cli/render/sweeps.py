@@ -11,6 +11,7 @@ from smdp_launch.jobs.sweeps import ENDED, SweepState
 from smdp_launch.units import count, duration
 
 _STYLES = {"Completed": "green", "Failed": "red"}
+_MOST_REASONS = 5  # failed trials whose reason is shown; ``--json`` has all
 
 
 def print_sweep(sweep: SweepState) -> None:
@@ -20,6 +21,7 @@ def print_sweep(sweep: SweepState) -> None:
         click.echo(f"  {sweep.reason}")
     if sweep.trials:
         print_trials(sweep)
+        _print_reasons(sweep)
     if sweep.best is not None and sweep.has_ended:
         print_next(f"smdp-launch download {sweep.best}")
     elif not sweep.has_ended:
@@ -31,8 +33,9 @@ def state_text(sweep: SweepState) -> str:
     ended = sum(one.status in ENDED for one in sweep.trials)
     of = f"{ended} of {count(sweep.most, 'trial')}" if sweep.most is not None else count(ended, "trial")
     text = f"{sweep.status}, {of} ended"
-    failed = sum(one.status == "Failed" for one in sweep.trials)
-    text += f", {failed} failed" if failed else ""
+    for status in ("Failed", "Stopped"):
+        number = sum(one.status == status for one in sweep.trials)
+        text += f", {number} {status.lower()}" if number else ""
     best = next((one for one in sweep.trials if one.job == sweep.best), None)
     if best is not None and best.objective is not None:
         text += f", best {sweep.metric} {best.objective:g}"
@@ -49,6 +52,14 @@ def print_trials(sweep: SweepState) -> None:
         Column("time", [duration(round(one.seconds)) if one.seconds is not None else "" for one in trials], drop=1),
     ]
     print_table(Console(highlight=False), columns)
+
+
+def _print_reasons(sweep: SweepState) -> None:
+    failed = [one for one in sweep.trials if one.reason is not None and one.status == "Failed"]
+    for one in failed[:_MOST_REASONS]:
+        click.echo(f"{one.job} failed: {' '.join((one.reason or '').split())}")
+    if len(failed) > _MOST_REASONS:
+        click.echo(f"{count(len(failed) - _MOST_REASONS, 'more trial')} failed: --json has the reasons")
 
 
 def value_text(value: str) -> str:

@@ -6,13 +6,14 @@ ResourceLimits, and of the developer guide's pages about strategies.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from smdp_launch.diagnostics import closest
 from smdp_launch.jobfile.model.sweep import MAX_SWEEP_NAME, Sweep
 from smdp_launch.jobfile.yaml.document import Location
 from smdp_launch.jobfile.yaml.text import to_yaml
-from smdp_launch.request.tuning import EPOCHS, combinations
+from smdp_launch.request.tuning import EPOCHS, combinations, range_names
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 from smdp_launch.rules.sweep.ranges import RANGES
 from smdp_launch.rules.sweep.section import section
@@ -110,3 +111,18 @@ def trials_at_a_time(facts: Facts) -> Iterator[Problem]:
     if most is not None and sweep.parallel > most:
         message = f"`parallel` is {sweep.parallel}, and the sweep has {most} trials"
         yield Problem(_PARALLEL, message, f"write {most} or less", replacement=str(most))
+
+
+@rule("SMDP532")
+def enough_combinations(facts: Facts) -> Iterator[Problem]:
+    """The message of the service: https://github.com/aws/amazon-sagemaker-operator-for-k8s/issues/123."""
+    sweep = section(facts)
+    if sweep is None or sweep.strategy == "grid" or sweep.ranges.continuous or not range_names(sweep):
+        return
+    whole = [one.max - one.min + 1 for one in sweep.ranges.integer.values()]
+    if sweep.trials is None or any(one <= 1 for one in whole):  # SMDP523 reports those
+        return
+    found = math.prod(whole) * combinations(sweep)
+    if sweep.trials > found:
+        message = f"the ranges have {found} combinations, and `trials` is {sweep.trials}: SageMaker refuses more"
+        yield Problem(_TRIALS, message, f"write {found} or less, or widen a range", replacement=str(found))

@@ -23,7 +23,7 @@ parser.parse_args()
 
 
 def errors(folder: Path, ranges: str, more: str = "", head: str = HEAD, script: str = SCRIPT) -> list[Diagnostic]:
-    trials = "" if "trials:" in more or "grid" in more else ", trials: 9"
+    trials = "" if "trials:" in more or "grid" in more else ", trials: 2"
     sweep = f"sweep: {{objective: {{metric: loss, goal: minimize}}, ranges: {{{ranges}}}{trials}{more}}}\n"
     found = check_job(write_job(folder, head + sweep, script), environ={}).diagnostics
     return [one for one in found if one.severity.value == "error"]
@@ -62,6 +62,9 @@ LR = "continuous: {lr: {min: 0.001, max: 0.1}}"
         (LR, ", strategy: hyperband, early_stopping: auto", ["SMDP525"]),
         (LR, ", strategy: random, hyperband: {max_resource: 3}", ["SMDP525"]),
         (LR, ", parallel: 10", ["SMDP526"]),
+        ("integer: {depth: {min: 1, max: 3}}, categorical: {optimizer: [sgd, adam]}", ", trials: 6", []),
+        ("integer: {depth: {min: 1, max: 3}}, categorical: {optimizer: [sgd, adam]}", ", trials: 7", ["SMDP532"]),
+        (f"integer: {{depth: {{min: 1, max: 3}}}}, {LR}", ", trials: 7", []),
         (LR, ", budget: {max_run: 60}", ["SMDP204"]),
         (LR, ", warm_start: {parents: [a, b, c, d, e, f]}", ["SMDP204"]),
     ],
@@ -112,6 +115,25 @@ def test_setting_that_a_tuning_job_lacks_is_an_error(tmp_path: Path) -> None:
         "AlgorithmSpecification.ContainerArguments",
         "RemoteDebugConfig",
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "warns"),
+    [
+        ("", True),
+        ("import os; folder = os.environ['TRAINING_JOB_NAME']\n", False),
+        ("import os; folder = os.environ['SM_MODEL_DIR']\n", True),
+    ],
+)
+def test_trials_that_share_checkpoints_are_a_warning(tmp_path: Path, line: str, warns: bool) -> None:
+    head = f"{HEAD}checkpoint: {{s3: 's3://example-results/checkpoints'}}\n"
+    sweep = f"sweep: {{objective: {{metric: loss, goal: minimize}}, ranges: {{{LR}}}, trials: 2}}\n"
+    found = check_job(write_job(tmp_path, head + sweep, line + SCRIPT), environ={}).diagnostics
+    shared = [one for one in found if one.code == "SMDP531"]
+    assert [one.severity.value for one in shared] == ["warning"] * warns
+    assert all('os.path.join("/opt/ml/checkpoints", os.environ["TRAINING_JOB_NAME"])' in one.help for one in shared)
+    one_job = check_job(write_job(tmp_path, head, line + SCRIPT), environ={}).diagnostics
+    assert "SMDP531" not in codes(one_job)
 
 
 def test_schema_error_in_the_sweep_hides_its_rules(tmp_path: Path) -> None:

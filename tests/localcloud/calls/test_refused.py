@@ -12,7 +12,8 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from tests.conftest import ROOT
-from tests.support.services.cloud import Cloud, client_of
+from tests.support.services.cloud import ENDED, Cloud, client_of
+from tests.support.waiting import wait_for
 from tools.refusals_page import PAGE, page, read_rows
 
 ROWS: list[dict[str, Any]] = read_rows()
@@ -37,6 +38,24 @@ def special(name: str, value: Any) -> Any:
         many = {f"key-{number}": "x" for number in range(_MANY)}
         return many if name != "Tags" else [{"Key": key, "Value": one} for key, one in many.items()]
     return value
+
+
+def tuning_job(job: dict[str, Any]) -> dict[str, Any]:
+    """A valid CreateHyperParameterTuningJob request whose trials are this job."""
+    definition = {name: value for name, value in job.items() if name not in ("TrainingJobName", "HyperParameters")}
+    metrics = [{"Name": "loss", "Regex": "loss=([0-9.]+)"}]
+    definition["AlgorithmSpecification"] = {**job["AlgorithmSpecification"], "MetricDefinitions": metrics}
+    config = {
+        "Strategy": "Random",
+        "HyperParameterTuningJobObjective": {"Type": "Minimize", "MetricName": "loss"},
+        "ResourceLimits": {"MaxNumberOfTrainingJobs": 1, "MaxParallelTrainingJobs": 1},
+        "ParameterRanges": {"ContinuousParameterRanges": [{"Name": "lr", "MinValue": "0.1", "MaxValue": "0.2"}]},
+    }
+    return {
+        "HyperParameterTuningJobName": job["TrainingJobName"],
+        "HyperParameterTuningJobConfig": config,
+        "TrainingJobDefinition": {**definition, "StaticHyperParameters": job["HyperParameters"]},
+    }
 
 
 def send(cloud: Cloud, call: str, body: dict[str, Any] | bytes) -> None:
@@ -68,6 +87,8 @@ def test_invalid_request_is_refused_as_by_the_service(
 ) -> None:
     call = row.get("call", "CreateTrainingJob")
     request = json.loads(valid) if call == "CreateTrainingJob" else {}
+    if call == "CreateHyperParameterTuningJob":
+        request = tuning_job(json.loads(valid))
     for path, value in row["change"].items():
         changed(request, path, value)
     if "account" in row:
@@ -79,11 +100,27 @@ def test_invalid_request_is_refused_as_by_the_service(
     assert response["ResponseMetadata"]["HTTPStatusCode"] == row.get("status", 400)
     assert row["message"] in response["Error"]["Message"]
     assert not (shared_cloud.state_dir / "jobs/refused").exists()
+    assert not (shared_cloud.state_dir / "tunings/refused").exists()
 
 
 def test_valid_request_is_accepted(shared_cloud: Cloud, valid: str) -> None:
     send(shared_cloud, "CreateTrainingJob", {**json.loads(valid), "TrainingJobName": "taken"})
     assert shared_cloud.wait("taken")["TrainingJobStatus"] == "Completed"
+
+
+def test_valid_tuning_job_is_accepted(shared_cloud: Cloud, valid: str) -> None:
+    request = {**tuning_job(json.loads(valid)), "HyperParameterTuningJobName": "valid-tuning"}
+    send(shared_cloud, "CreateHyperParameterTuningJob", request)
+    shared_cloud.sagemaker.stop_hyper_parameter_tuning_job(HyperParameterTuningJobName="valid-tuning")
+    wait_for(
+        lambda: (
+            shared_cloud.sagemaker.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName="valid-tuning")[
+                "HyperParameterTuningJobStatus"
+            ]
+            in ENDED
+        ),
+        "the end of the tuning job",
+    )
 
 
 def test_table_has_sixty_rows_each_with_a_source() -> None:

@@ -259,7 +259,10 @@ def test_down_ends_a_tuning_job(state_dir: Any) -> None:
         ({"ParameterRanges": numbers("a", "1")}, "are not numbers"),
         ({"ParameterRanges": {}}, "At least one hyperparameter range"),
         ({"ParameterRanges": lists(epochs=["1", "2"])}, "given more than once"),
-        ({"HyperParameterTuningJobObjective": {"Type": "Minimize", "MetricName": "no"}}, "has no definition"),
+        (
+            {"HyperParameterTuningJobObjective": {"Type": "Minimize", "MetricName": "no"}},
+            "A metric is required for this",
+        ),
         ({"ResourceLimits": {"MaxNumberOfTrainingJobs": 1, "MaxParallelTrainingJobs": 2}}, "must not be greater"),
         ({"ResourceLimits": {"MaxParallelTrainingJobs": 2}}, "MaxNumberOfTrainingJobs must be provided"),
         ({"Strategy": "Hyperband", "TrainingJobEarlyStoppingType": "Auto"}, "must be Off"),

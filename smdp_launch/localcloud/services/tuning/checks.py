@@ -5,6 +5,7 @@ The limits are those of the API reference; what the local cloud does not run is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -43,7 +44,11 @@ def _check_objective(request: Parameters, definition: Mapping[str, Any]) -> None
     metric = objective_of(request)["MetricName"]
     names = [one["Name"] for one in definition["AlgorithmSpecification"].get("MetricDefinitions", [])]
     if metric not in names:
-        raise validation(f"The objective metric {metric!r} has no definition in MetricDefinitions.")
+        # https://github.com/aws/sagemaker-python-sdk/issues/3932
+        raise validation(
+            "A metric is required for this hyperparameter tuning job objective. "
+            "Provide a metric in the metric definitions."
+        )
 
 
 _CONFIG = "HyperParameterTuningJobConfig"
@@ -95,7 +100,23 @@ def _check_limits(request: Parameters, definition: Mapping[str, Any]) -> None:
         raise validation(f"MaxNumberOfTrainingJobs must be provided with the strategy {strategy}.")
     elif limits["MaxParallelTrainingJobs"] > most:
         raise validation("MaxParallelTrainingJobs must not be greater than MaxNumberOfTrainingJobs.")
+    else:
+        _check_combinations(ranges, most)
     _check_hyperband(config, definition)
+
+
+def _check_combinations(ranges: Mapping[str, Any], most: int) -> None:
+    """Raises ServiceError: https://github.com/aws/amazon-sagemaker-operator-for-k8s/issues/123 quotes the message."""
+    if ranges.get("ContinuousParameterRanges"):
+        return
+    whole = [int(one["MaxValue"]) - int(one["MinValue"]) + 1 for one in ranges.get("IntegerParameterRanges", [])]
+    found = math.prod(whole) * combinations(ranges)
+    if most > found:
+        raise validation(
+            "You don't have enough combinations of hyperparameter ranges. The total number of hyperparameter "
+            f"combinations for the provided ranges [{float(found)}] must be equal or greater than the value of "
+            f"MaxNumberOfJobs, [{most}]. Provide additional ranges."
+        )
 
 
 def _check_hyperband(config: Mapping[str, Any], definition: Mapping[str, Any]) -> None:

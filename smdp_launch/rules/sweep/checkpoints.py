@@ -1,0 +1,34 @@
+"""Checkpoints of a sweep, whose trials have one location in S3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from smdp_launch.diagnostics import Severity
+from smdp_launch.rules.base.facts import Facts, Problem, rule
+from smdp_launch.rules.sweep.section import section
+
+#: Variables of the container with the name of the trial's job, or with a text that contains it.
+_NAMES_THE_JOB = frozenset({"TRAINING_JOB_NAME", "TRAINING_JOB_ARN", "SM_TRAINING_ENV"})
+
+
+@rule("SMDP531", "checkpoint", severity=Severity.WARNING)
+def trials_have_own_checkpoints(facts: Facts) -> Iterator[Problem]:
+    """The definition of the trials has one CheckpointConfig. A script that reads the name of its job is assumed to use
+    a folder of its own."""
+    sweep, checkpoint = section(facts), facts.spec.checkpoint
+    if sweep is None or checkpoint is None or not facts.scripts:
+        return
+    if any(one.problem is not None for one in facts.scripts.values()):
+        return
+    if any(name in _NAMES_THE_JOB for one in facts.scripts.values() for name, *_ in one.environment):
+        return
+    message = (
+        f"all trials share one checkpoint location, and the script saves to {checkpoint.path} itself: a trial can "
+        "restore the checkpoints of another one"
+    )
+    help_ = (
+        f'save to a folder of the trial, such as os.path.join("{checkpoint.path}", os.environ["TRAINING_JOB_NAME"]), '
+        "or remove `checkpoint`"
+    )
+    yield Problem(("checkpoint",), message, help_, on_key=True)
