@@ -12,8 +12,9 @@ import pytest
 from smdp_launch.errors import ExitCode
 from smdp_launch.jobs.records.history import find_launch, state_folder
 from smdp_launch.jobs.resume import RESUMES_TAG
-from smdp_launch.localcloud.client.connect import Endpoint, private
+from smdp_launch.localcloud.client.connect import private
 from tests.conftest import JOB, Command, write_job
+from tests.support.services.cloud import Cloud
 from tests.support.waiting import wait_for
 
 #: Depth 1 ends at once; the others wait for a file.
@@ -43,9 +44,9 @@ sweep:
 
 
 @pytest.fixture
-def cloud(job_folder: Path) -> Iterator[Endpoint]:
+def cloud(job_folder: Path) -> Iterator[Cloud]:
     with private(state_folder(job_folder) / "local") as endpoint:  # otherwise each command starts one
-        yield endpoint
+        yield Cloud(endpoint)
 
 
 def trials(smdp_launch: Command, *name: str) -> dict[str, Any]:
@@ -53,8 +54,8 @@ def trials(smdp_launch: Command, *name: str) -> dict[str, Any]:
     return made
 
 
-def described(cloud: Endpoint, name: str) -> dict[str, Any]:
-    found = cloud.client("sagemaker").describe_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
+def described(cloud: Cloud, name: str) -> dict[str, Any]:
+    found = cloud.sagemaker.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
     return dict(found)
 
 
@@ -77,7 +78,7 @@ def stopped_after_one(smdp_launch: Command) -> str:
 
 
 @pytest.mark.runs
-def test_only_the_rest_of_a_stopped_grid_runs(cloud: Endpoint, smdp_launch: Command, job_folder: Path) -> None:
+def test_only_the_rest_of_a_stopped_grid_runs(cloud: Cloud, smdp_launch: Command, job_folder: Path) -> None:
     gate = job_folder / "gate"
     write_job(job_folder, sweep(gate), SCRIPT)
     old = stopped_after_one(smdp_launch)
@@ -102,7 +103,7 @@ def test_only_the_rest_of_a_stopped_grid_runs(cloud: Endpoint, smdp_launch: Comm
     assert own == {**its, "StaticHyperParameters": {**its["StaticHyperParameters"], **name}}
     assert after["BestTrainingJob"]["TunedHyperParameters"] == {"depth": "2"}
     assert after["OverallBestTrainingJob"]["TunedHyperParameters"] == {"depth": "1"}
-    tags = cloud.client("sagemaker").list_tags(ResourceArn=after["HyperParameterTuningJobArn"])["Tags"]
+    tags = cloud.sagemaker.list_tags(ResourceArn=after["HyperParameterTuningJobArn"])["Tags"]
     assert {"Key": "team", "Value": "vision"} in tags
     assert {"Key": RESUMES_TAG, "Value": old} in tags
     launched = find_launch(new)
@@ -117,7 +118,7 @@ def test_only_the_rest_of_a_stopped_grid_runs(cloud: Endpoint, smdp_launch: Comm
 
 
 @pytest.mark.runs
-def test_random_sweep_runs_the_trials_that_are_missing(cloud: Endpoint, smdp_launch: Command, job_folder: Path) -> None:
+def test_random_sweep_runs_the_trials_that_are_missing(cloud: Cloud, smdp_launch: Command, job_folder: Path) -> None:
     gate = job_folder / "gate"
     gate.touch()
     strategy = "strategy: random\n  trials: 2\n  parallel: 2\n  seed: 5"
