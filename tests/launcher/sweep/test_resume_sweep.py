@@ -17,24 +17,22 @@ from tests.conftest import JOB, Command, write_job
 from tests.support.services.cloud import Cloud
 from tests.support.waiting import wait_for
 
-#: Depth 1 ends at once; the others wait for a file.
+#: Depth 1 ends at once; without the object `open` in the channel, the others run until they are stopped.
 SCRIPT = """\
 import argparse, os, time
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int)
-parser.add_argument("--gate")
 parser.add_argument("--depth", type=int)
 arguments = parser.parse_args()
 print(f"loss={arguments.depth}", flush=True)
-while arguments.depth > 1 and not os.path.exists(arguments.gate):
+while arguments.depth > 1 and not os.path.exists(os.path.join(os.environ["SM_CHANNEL_TRAIN"], "open")):
     time.sleep(0.05)
 """
 HERE = ["launch", "--local", "--hosts", "1", "--workers-per-host", "1"]
 
 
-def sweep(gate: Path, strategy: str = "strategy: grid", ranges: str = "categorical: {depth: [1, 2, 3]}") -> str:
-    job = JOB.replace("{epochs: 2}", f"{{epochs: 2, gate: {gate}}}")
-    return f"""{job}tags: {{team: vision}}
+def sweep(strategy: str = "strategy: grid", ranges: str = "categorical: {depth: [1, 2, 3]}") -> str:
+    return f"""{JOB}tags: {{team: vision}}
 metrics: {{loss: 'loss=([0-9.]+)'}}
 sweep:
   objective: {{metric: loss, goal: minimize}}
@@ -79,10 +77,9 @@ def stopped_after_one(smdp_launch: Command) -> str:
 
 @pytest.mark.runs
 def test_only_the_rest_of_a_stopped_grid_runs(cloud: Cloud, smdp_launch: Command, job_folder: Path) -> None:
-    gate = job_folder / "gate"
-    write_job(job_folder, sweep(gate), SCRIPT)
+    write_job(job_folder, sweep(), SCRIPT)
     old = stopped_after_one(smdp_launch)
-    gate.touch()
+    cloud.s3.put_object(Bucket="bucket", Key="train/open", Body=b"")
     shown = smdp_launch("resume", "--dry-run")
     assert shown.returncode == ExitCode.OK, shown.stderr
     assert f"from {old} (Stopped, 2 trials ended, best loss 1)" in shown.stdout
@@ -119,10 +116,9 @@ def test_only_the_rest_of_a_stopped_grid_runs(cloud: Cloud, smdp_launch: Command
 
 @pytest.mark.runs
 def test_random_sweep_runs_the_trials_that_are_missing(cloud: Cloud, smdp_launch: Command, job_folder: Path) -> None:
-    gate = job_folder / "gate"
-    gate.touch()
     strategy = "strategy: random\n  trials: 2\n  parallel: 2\n  seed: 5"
-    write_job(job_folder, sweep(gate, strategy, "integer: {depth: {min: 1, max: 4}}"), SCRIPT)
+    write_job(job_folder, sweep(strategy, "integer: {depth: {min: 1, max: 4}}"), SCRIPT)
+    (job_folder / "data" / "open").touch()
     assert smdp_launch(*HERE).returncode == ExitCode.OK
     first = trials(smdp_launch)
     assert smdp_launch("resume", "--json").returncode == ExitCode.USAGE
