@@ -146,18 +146,19 @@ def _request(clients: Clients, answer: Mapping[str, Any], retry: int) -> Request
         parameters["sagemaker_job_name"] = encode_value(request["TrainingJobName"])
         request["HyperParameters"] = parameters
     arn = answer["TrainingJobArn"]
-    tags = call_with_retries(clients, f"the tags of {old} cannot be read", lambda: _user_tags(clients, arn))
-    ours = [{"Key": RESUMES_TAG, "Value": old}, {"Key": PLAN_TAG, "Value": _hash(request)}]
+    tags = call_with_retries(clients, f"the tags of {old} cannot be read", lambda: user_tags(clients, arn))
+    ours = [{"Key": RESUMES_TAG, "Value": old}, {"Key": PLAN_TAG, "Value": request_digest(request)}]
     return {**request, "Tags": [*tags, *ours]}
 
 
-def _user_tags(clients: Clients, arn: str) -> list[dict[str, str]]:
+def user_tags(clients: Clients, arn: str) -> list[dict[str, str]]:
+    """The tags of a job or a sweep that neither the launcher nor AWS has set."""
     pages = clients.sagemaker.get_paginator("list_tags").paginate(ResourceArn=arn)
     tags = [tag for page in pages for tag in page["Tags"]]
     return [one for one in tags if one["Key"] not in (PLAN_TAG, RESUMES_TAG) and not one["Key"].startswith("aws:")]
 
 
-def _hash(request: Request) -> str:
+def request_digest(request: Request) -> str:
     return hashlib.sha256(json.dumps(request, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 

@@ -83,8 +83,6 @@ def not_simulated_locally(
         yield "NCCL: a script that asks for it fails without GPUs; --cuda-on-cpu gives it another backend"
     if spec.sweep is not None and spec.sweep.strategy in ("bayesian", "hyperband") and options.rehearses is None:
         yield f"sweep.strategy {spec.sweep.strategy}: the values of trials are drawn at random, as with random"
-    if spec.sweep is not None and spec.sweep.warm_start is not None and options.rehearses is None:
-        yield "sweep.warm_start: earlier sweeps do not change the values of trials"
     yield from _channels_not_simulated(spec, inputs_problem)
     yield from _settings_not_simulated(request, options.rehearses)
 

@@ -24,6 +24,10 @@ MOST_RANGES = 30
 #: Hyperparameters from which SageMaker reads Hyperband's MaxResource, if the request has none.
 EPOCHS = ("epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs")
 
+#: The WarmStartType of a sweep with the data and the image of its parents.
+IDENTICAL = "IdenticalDataAndAlgorithm"
+#: The most parents of a warm start.
+MOST_PARENTS = 5
 _STRATEGIES = {"bayesian": "Bayesian", "random": "Random", "grid": "Grid", "hyperband": "Hyperband"}
 _SCALINGS = {
     "auto": "Auto",
@@ -31,7 +35,7 @@ _SCALINGS = {
     "logarithmic": "Logarithmic",
     "reverse_logarithmic": "ReverseLogarithmic",
 }
-_WARM_STARTS = {"identical": "IdenticalDataAndAlgorithm", "transfer": "TransferLearning"}
+_WARM_STARTS = {"identical": IDENTICAL, "transfer": "TransferLearning"}
 #: Fields of the training job that the tuning job has under another name or by itself.
 _MOVED = frozenset({"TrainingJobName", "HyperParameters", "Tags"})
 _ANY_NAME = "<sweep>"

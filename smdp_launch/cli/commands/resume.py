@@ -32,7 +32,28 @@ def command(
 
     The new job has a new name and the old job's checkpoint location, data, source archive and limits. The command
     refuses a job that completed, still runs, has no checkpoints, or was resumed before.
+
+    For a sweep that has ended, launch a new sweep that starts from its trials and runs those without a result. If each
+    has a result, it runs as many again; a grid is then refused.
     """
+    from smdp_launch.cli.shared.sweeps import resumed_sweep, sweep_of
+
+    sweep = sweep_of(name, region)
+    if sweep is not None:
+        return resumed_sweep(sweep, detach=detach, dry_run=dry_run, yes=yes, report=report, as_json=as_json)
+    return _resume_job(name, region, detach=detach, dry_run=dry_run, yes=yes, report=report, as_json=as_json)
+
+
+def _resume_job(
+    name: str | None,
+    region: str | None,
+    *,
+    detach: bool,
+    dry_run: bool,
+    yes: bool,
+    report: Path | None,
+    as_json: bool,
+) -> ExitCode:
     from smdp_launch.api import attach
     from smdp_launch.cli.render.job import events
     from smdp_launch.cli.render.job.follow import JobLayout

@@ -7,6 +7,7 @@ import click
 from smdp_launch.cli.render.next_step import print_next
 from smdp_launch.cli.render.terminal.console import Console
 from smdp_launch.cli.render.terminal.table import Column, print_table
+from smdp_launch.jobs.resumed_sweeps import SweepResumption
 from smdp_launch.jobs.sweeps import ENDED, SweepState
 from smdp_launch.units import count, duration
 
@@ -26,6 +27,15 @@ def print_sweep(sweep: SweepState) -> None:
         print_next(f"smdp-launch download {sweep.best}")
     elif not sweep.has_ended:
         print_next(f"smdp-launch trials {sweep.name}")
+
+
+def print_sweep_resumption(prepared: SweepResumption) -> None:
+    """The new sweep, before it is launched."""
+    old = prepared.old
+    click.echo(f"{prepared.sweep}  from {old.name} ({state_text(old)})")
+    most = "the combinations without a result" if prepared.trials is None else count(prepared.trials, "trial")
+    click.echo(f"  runs         {most}")
+    click.echo(f"  starts from  {', '.join(prepared.parents)}")
 
 
 def state_text(sweep: SweepState) -> str:

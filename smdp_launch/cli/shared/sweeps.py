@@ -13,6 +13,9 @@ from smdp_launch.cli.render.json_output import print_document
 from smdp_launch.cli.render.next_step import print_note
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from smdp_launch.errors import ExitCode
     from smdp_launch.jobs.records.lines import Launch
     from smdp_launch.jobs.service.clients import Clients
     from smdp_launch.jobs.sweeps import SweepState
@@ -92,6 +95,43 @@ def follow_sweep(clients: Clients, name: str) -> SweepState | None:
                     return None
                 stop_sweep(clients, name)
                 print_note("stopping: the trials have 120 s to save their state")
+
+
+def resumed_sweep(
+    old: Launch, *, detach: bool, dry_run: bool, yes: bool, report: Path | None, as_json: bool
+) -> ExitCode:
+    """Launch a new sweep that starts from the trials of one that has ended, and follow it."""
+    from smdp_launch.cli.render.next_step import command_for_job, print_next
+    from smdp_launch.cli.render.sweeps import print_sweep, print_sweep_resumption
+    from smdp_launch.cli.shared.confirmation import confirm
+    from smdp_launch.errors import ExitCode
+    from smdp_launch.jobs.open_costs import record_sweep_end
+    from smdp_launch.jobs.records.history import LOCAL
+    from smdp_launch.jobs.resumed_sweeps import prepare_sweep, resume_sweep
+
+    for option, value in {"--json": as_json, "--report": report}.items():
+        if value:
+            raise click.UsageError(f"{option} is for one job, and {old.job} is a sweep")
+    with connected(old.where, old.state) as clients:
+        prepared = prepare_sweep(clients, old.job)
+        record_sweep_end(clients, prepared.old)
+        print_sweep_resumption(prepared)
+        if dry_run:
+            print_next(command_for_job("resume", prepared.old.name))
+            return ExitCode.OK
+        if old.where != LOCAL:
+            confirm(yes, ask=True)
+        resume_sweep(clients, prepared, old.where)
+        click.echo(f"{prepared.sweep}: the sweep is launched")
+        if detach:
+            print_next(f"smdp-launch trials {prepared.sweep}")
+            return ExitCode.OK
+        sweep = follow_sweep(clients, prepared.sweep)
+        if sweep is None:
+            return ExitCode.INTERRUPTED
+        record_sweep_end(clients, sweep)
+    print_sweep(sweep)
+    return sweep.exit_code
 
 
 def _stops(clients: Clients) -> bool:

@@ -78,6 +78,18 @@ def few_enough_variables(facts: Facts) -> Iterator[Problem]:
         yield Problem(("environment",), message, f"remove {amount - most}", on_key=True)
 
 
+@rule("SMDP533")
+def parents_differ(facts: Facts) -> Iterator[Problem]:
+    sweep = section(facts)
+    if sweep is None or sweep.warm_start is None:
+        return
+    parents = sweep.warm_start.parents
+    for index, one in enumerate(parents):
+        if one in parents[:index]:
+            at: Location = ("sweep", "warm_start", "parents", index)
+            yield Problem(at, f"{one} is named twice, and each parent counts once", "remove it", remove=True)
+
+
 @rule("SMDP601", last=True)
 def tuning_request_within_limits(facts: Facts) -> Iterator[Problem]:
     """The whole request: limits that the rules about single fields do not check."""

@@ -67,6 +67,7 @@ LR = "continuous: {lr: {min: 0.001, max: 0.1}}"
         (f"integer: {{depth: {{min: 1, max: 3}}}}, {LR}", ", trials: 7", []),
         (LR, ", budget: {max_run: 60}", ["SMDP204"]),
         (LR, ", warm_start: {parents: [a, b, c, d, e, f]}", ["SMDP204"]),
+        (LR, ", warm_start: {parents: [a, b, a]}", ["SMDP533"]),
     ],
 )
 def test_error_is_reported_before_the_launch(tmp_path: Path, ranges: str, more: str, wanted: list[str]) -> None:

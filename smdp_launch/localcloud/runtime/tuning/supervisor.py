@@ -20,6 +20,7 @@ from smdp_launch.localcloud.end_state import ENDED
 from smdp_launch.localcloud.environment import isolate
 from smdp_launch.localcloud.files import read_json, write_json
 from smdp_launch.localcloud.layout import TuningFolder
+from smdp_launch.localcloud.runtime.tuning.parents import completed
 from smdp_launch.localcloud.runtime.tuning.trials import look, to_stop_early, trial_request
 from smdp_launch.localcloud.runtime.tuning.values import most_trials, objective_of, trial_values
 from smdp_launch.localcloud.tuning_state import TrialRecord, TuningState
@@ -40,7 +41,8 @@ class Supervisor:
         self._config = self._request["HyperParameterTuningJobConfig"]
         objective = objective_of(self._request)
         self._metric, self._goal = str(objective["MetricName"]), str(objective["Type"])
-        self._most = most_trials(self._request)
+        self._done = completed(folder.state_folder, self._request)
+        self._most = most_trials(self._request, self._done)
         self._parallel = int(self._config["ResourceLimits"]["MaxParallelTrainingJobs"])
         self._seed = folder.name
         self._began = time.monotonic()
@@ -88,7 +90,7 @@ class Supervisor:
         if self._reaches_target(succeeded):
             return "Completed", None
         all_ended = len(trials) >= self._most and not running
-        if not succeeded and (all_ended or len(ended) >= _MOST_FAILURES):
+        if not succeeded and self._most > 0 and (all_ended or len(ended) >= _MOST_FAILURES):
             return "Failed", (
                 f"No training job succeeded after {len(ended)} attempts. For additional details, please take a look at "
                 "the training job failures by listing training jobs for the hyperparameter tuning job."
@@ -107,7 +109,8 @@ class Supervisor:
         free = self._parallel - len(running)
         while free > 0 and len(self._state.trials) < self._most and time.monotonic() >= self._next_start:
             number = len(self._state.trials)
-            values = trial_values(self._request, number, [one.values for one in self._state.trials], self._seed)
+            earlier = [one.values for one in self._state.trials]
+            values = trial_values(self._request, number, earlier, self._seed, self._done)
             name = f"{self._folder.name}-{number + 1:03d}-{secrets.token_hex(4)}"
             # Before the job exists: a trial that the record lacks would never be stopped.
             self._state.trials.append(TrialRecord(name, values, round(time.time(), 3)))

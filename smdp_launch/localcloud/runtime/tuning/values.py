@@ -1,6 +1,7 @@
 """The values of a trial's hyperparameters: drawn from the ranges, or a combination of the lists.
 
-A trial's values depend on the seed and on its number only, not on the order in which other trials end.
+A trial's values depend on the seed, on its number and on the parents of a warm start only, not on the order in which
+other trials end.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 _WIDE = 1000.0  # the ratio of the bounds from which ScalingType Auto is logarithmic here
 _DRAWS = 100  # until a repeated combination is accepted
+_OF_LAUNCHER = ("sagemaker_", "_tuning_")  # these name the source archive and the job, which differ for each sweep
 
 Values = dict[str, str]
 
@@ -40,34 +42,53 @@ def objective_of(request: Mapping[str, Any]) -> Mapping[str, Any]:
     return own
 
 
-def most_trials(request: Mapping[str, Any]) -> int:
+def whole(request: Mapping[str, Any], values: Values) -> Values:
+    """All hyperparameters of a trial, without those that a launcher or the SDK sets for itself."""
+    fixed = definition_of(request).get("StaticHyperParameters", {})
+    return {name: value for name, value in {**fixed, **values}.items() if not name.startswith(_OF_LAUNCHER)}
+
+
+def most_trials(request: Mapping[str, Any], done: Sequence[Values] = ()) -> int:
+    """Args:
+    done: all hyperparameters of trials that a grid does not repeat.
+    """
     config = request["HyperParameterTuningJobConfig"]
     if config["Strategy"] == "Grid":
-        return combinations(ranges_of(request))
+        return sum(1 for _ in _grid(request, done)) if done else combinations(ranges_of(request))
     return int(config["ResourceLimits"]["MaxNumberOfTrainingJobs"])
+
+
+def _grid(request: Mapping[str, Any], done: Sequence[Values]) -> Iterator[Values]:
+    lists = ranges_of(request)["CategoricalParameterRanges"]
+    repeated = {frozenset(one.items()) for one in done}
+    for chosen in itertools.product(*(one["Values"] for one in lists)):
+        values = {one["Name"]: value for one, value in zip(lists, chosen, strict=True)}
+        if not repeated or frozenset(whole(request, values).items()) not in repeated:
+            yield values
 
 
 def combinations(ranges: Mapping[str, Any]) -> int:
     return math.prod(len(one["Values"]) for one in ranges.get("CategoricalParameterRanges", []))
 
 
-def trial_values(request: Mapping[str, Any], number: int, earlier: Sequence[Values], seed: str) -> Values:
+def trial_values(
+    request: Mapping[str, Any], number: int, earlier: Sequence[Values], seed: str, done: Sequence[Values] = ()
+) -> Values:
     """The values of a trial.
 
     Args:
         number: of the trial, from 0.
         earlier: the values of the trials before it.
         seed: if the request has none.
+        done: all hyperparameters of the trials of parents that are not repeated.
     """
     config, ranges = request["HyperParameterTuningJobConfig"], ranges_of(request)
     if config["Strategy"] == "Grid":
-        lists = ranges["CategoricalParameterRanges"]
-        chosen = next(itertools.islice(itertools.product(*(one["Values"] for one in lists)), number, None))
-        return {one["Name"]: value for one, value in zip(lists, chosen, strict=True)}
+        return next(itertools.islice(_grid(request, done), number, None))
     source = random.Random(f"{config.get('RandomSeed', seed)}-{number}")  # noqa: S311 (no secret)
     for _ in range(_DRAWS):
         values = _draw(ranges, source)
-        if values not in earlier:
+        if values not in earlier and (not done or whole(request, values) not in done):
             break
     return values
 

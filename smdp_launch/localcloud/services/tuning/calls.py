@@ -18,6 +18,7 @@ from smdp_launch.localcloud.files import read_json, write_json
 from smdp_launch.localcloud.layout import JOB_NAME, StateFolder, TuningFolder
 from smdp_launch.localcloud.protocol import caller
 from smdp_launch.localcloud.protocol.requests import Action, Parameters, checked
+from smdp_launch.localcloud.runtime.tuning.parents import IDENTICAL, parent_names
 from smdp_launch.localcloud.runtime.tuning.trials import best, look, trial_request
 from smdp_launch.localcloud.runtime.tuning.values import objective_of, trial_values
 from smdp_launch.localcloud.services.listing import Entry, listed
@@ -26,6 +27,7 @@ from smdp_launch.localcloud.services.supervised import Supervised, write_request
 from smdp_launch.localcloud.services.training.job_store import JobStore
 from smdp_launch.localcloud.services.training.request_checks import check_training_job
 from smdp_launch.localcloud.services.tuning.checks import check_tuning_job
+from smdp_launch.localcloud.services.tuning.parents import check_parent
 from smdp_launch.localcloud.tuning_state import TrialRecord, TuningState
 
 _SUPERVISOR = "smdp_launch.localcloud.runtime.tuning.supervisor"
@@ -59,9 +61,9 @@ class TuningService:
     def CreateHyperParameterTuningJob(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802 (the names)
         check_tuning_job(request)
         name = request["HyperParameterTuningJobName"]
-        for one in request.get("WarmStartConfig", {}).get("ParentHyperParameterTuningJobs", []):
-            if not self._read(self._find(one["HyperParameterTuningJobName"])).has_ended:
-                raise validation("A parent of WarmStartConfig has not ended.")
+        for one in parent_names(request):
+            parent = self._find(one)
+            check_parent(request, one, self._read(parent).status, self._request(parent))
         if self._account is not None:
             # An error in the definition is reported now, and not by each trial.
             trial = trial_request(request, name + _TRIAL_SUFFIX, trial_values(request, 0, [], name), {})
@@ -86,7 +88,7 @@ class TuningService:
             answer["BestTrainingJob"] = _trial_summary(first, own)
         if state.failure is not None:
             answer["FailureReason"] = state.failure
-        if own.get("WarmStartConfig", {}).get("WarmStartType") == "IdenticalDataAndAlgorithm":
+        if own.get("WarmStartConfig", {}).get("WarmStartType") == IDENTICAL:
             overall = self._overall_best(own, first)
             if overall is not None:
                 answer["OverallBestTrainingJob"] = overall
@@ -161,8 +163,8 @@ class TuningService:
         """Of the tuning job and its parents."""
         goal = objective_of(request)["Type"]
         found = [(own, request)] if own is not None else []
-        for one in request["WarmStartConfig"]["ParentHyperParameterTuningJobs"]:
-            folder = TuningFolder(self._state.tunings / one["HyperParameterTuningJobName"])
+        for one in parent_names(request):
+            folder = TuningFolder(self._state.tunings / one)
             state, parent = tuning_state.read(folder.state), self._request(folder)
             first = best(state.trials, goal) if state is not None else None
             found += [(first, parent)] if first is not None else []
