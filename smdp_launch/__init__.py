@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from smdp_launch.api import attach, deploy, launch, load, plan, preflight, validate
+    from smdp_launch.api import attach, deploy, launch, launch_sweep, load, plan, preflight, validate
     from smdp_launch.diagnostics import Diagnostic, Severity, Span
     from smdp_launch.errors import (
         EndpointFailed,
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from smdp_launch.jobs.records.outcome import Outcome
     from smdp_launch.jobs.service.retry_policy import Waiting
     from smdp_launch.jobs.status.description import Description
+    from smdp_launch.jobs.sweep import Sweep
+    from smdp_launch.jobs.sweeps import SweepState, Trial
     from smdp_launch.jobs.transfer.download import Download, Downloaded
     from smdp_launch.planning.plan import Plan
     from smdp_launch.sdk.estimator import build_estimator
@@ -41,7 +43,19 @@ __version__ = "0.1.0"
 
 _HOMES = {
     # With the views of notebooks, which these types need.
-    "api": ("Job", "JobSpec", "Plan", "attach", "deploy", "launch", "load", "plan", "preflight", "validate"),
+    "api": (
+        "Job",
+        "JobSpec",
+        "Plan",
+        "attach",
+        "deploy",
+        "launch",
+        "launch_sweep",
+        "load",
+        "plan",
+        "preflight",
+        "validate",
+    ),
     "diagnostics": ("Diagnostic", "Severity", "Span"),
     "errors": (
         "EndpointFailed",
@@ -57,6 +71,8 @@ _HOMES = {
     "jobs.service.retry_policy": ("Waiting",),
     "jobs.checkpoints.watch": ("CheckpointKept", "CheckpointsStalled", "CheckpointsUnseen"),
     "jobs.status.description": ("Description",),
+    "jobs.sweep": ("Sweep",),
+    "jobs.sweeps": ("SweepState", "Trial"),
     "jobs.transfer.download": ("Download", "Downloaded"),
     "jobs.follow": ("Ended", "Reached", "ServiceRecovered", "StatusChanged"),
     "jobs.logs.messages": ("JobEvent", "LogLine"),
@@ -99,6 +115,9 @@ __all__ = [
     "SmdpError",
     "Span",
     "StatusChanged",
+    "Sweep",
+    "SweepState",
+    "Trial",
     "Undeployed",
     "WaitTimedOut",
     "Waiting",
@@ -109,6 +128,7 @@ __all__ = [
     "build_model_trainer",
     "deploy",
     "launch",
+    "launch_sweep",
     "load",
     "plan",
     "preflight",

@@ -8,7 +8,7 @@ plan is a local run.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from datetime import datetime, timezone
 from os import PathLike
@@ -26,8 +26,10 @@ from smdp_launch.jobs.preflight.run import preflight as check_account
 from smdp_launch.jobs.records.history import LOCAL, find_launch, launches, record_plan, resolve_name
 from smdp_launch.jobs.records.lines import Launch
 from smdp_launch.jobs.records.local_clouds import file_systems, local_cloud_folder
-from smdp_launch.jobs.service.clients import connect_aws, connection, local_cloud
+from smdp_launch.jobs.service.clients import Clients, Connect, connect_aws, connection, local_cloud
 from smdp_launch.jobs.submit import require_one_job, seed, submit
+from smdp_launch.jobs.sweep import Sweep
+from smdp_launch.jobs.sweeps import create_sweep
 from smdp_launch.localcloud.client import connect as localcloud
 from smdp_launch.notebook import cards  # noqa: F401 - registers the views of notebooks
 from smdp_launch.planning.job_input import JobLike, check_any, plan_of
@@ -162,7 +164,28 @@ def launch(job: Plan | JobLike, *, ignore: Collection[str] = ()) -> Job:
     plan = _plan(job)
     require_one_job(plan)
     require_unchanged(plan)
-    return _launch_on_aws(plan, ignore) if plan.local is None else _launch_local(plan)
+    where, connect = _launch(plan, ignore, submit)
+    return Job(plan.job, where, plan.spec.output.s3, connect)
+
+
+def launch_sweep(job: Plan | JobLike, *, ignore: Collection[str] = ()) -> Sweep:
+    """As `launch`, for a job with the section ``sweep``: many jobs, the trials. Return while they run.
+
+    Args:
+        ignore: as for `launch`.
+
+    Raises:
+        JobFileRefused: the job has errors.
+        Refused: as for `launch`, or the job has no sweep.
+        EnvironmentProblem: as for `launch`.
+        ServiceProblem: the service refused.
+    """
+    plan = _plan(job)
+    if plan.tuning is None:
+        raise Refused(f"{plan.job_file} has no section sweep: launch() runs one job")
+    require_unchanged(plan)
+    where, connect = _launch(plan, ignore, create_sweep)
+    return Sweep(plan.job, where, connect)
 
 
 def attach(name: str | None = None, *, region: str | None = None) -> Job:
@@ -259,15 +282,20 @@ def _plan(job: Plan | JobLike) -> Plan:
     return plan_of(job)
 
 
-def _launch_on_aws(plan: Plan, ignore: Collection[str]) -> Job:
+def _launch(plan: Plan, ignore: Collection[str], create: Callable[[Clients, Plan], None]) -> tuple[str, Connect]:
+    """Where the job or the sweep runs, and the connection to it."""
+    return _launch_on_aws(plan, ignore, create) if plan.local is None else _launch_local(plan, create)
+
+
+def _launch_on_aws(plan: Plan, ignore: Collection[str], create: Callable[[Clients, Plan], None]) -> tuple[str, Connect]:
     if plan.placeholders:
         raise Refused(f"{to_fill_in(plan.placeholders)}; local=True runs the job as it is", plan.launch_problems)
     region = plan.spec.region
     clients = connect_aws(region)
     require_account(clients, plan, ignore)
     record_plan(plan, datetime.now(timezone.utc))
-    submit(clients, plan)
-    return Job(plan.job, region, plan.spec.output.s3, lambda: nullcontext(clients))
+    create(clients, plan)
+    return region, lambda: nullcontext(clients)
 
 
 def _plan_local(job: CheckedJob, options: LocalRequest) -> Plan:
@@ -275,7 +303,7 @@ def _plan_local(job: CheckedJob, options: LocalRequest) -> Plan:
     return make_plan(job, local=run)
 
 
-def _launch_local(plan: Plan) -> Job:
+def _launch_local(plan: Plan, create: Callable[[Clients, Plan], None]) -> tuple[str, Connect]:
     from smdp_launch.doctor.local_run import require  # reads the metadata of packages, which `plan` does not need
 
     require(plan)
@@ -284,5 +312,5 @@ def _launch_local(plan: Plan) -> Job:
     with connect() as clients:
         seed(clients, plan)
         record_plan(plan, datetime.now(timezone.utc), state)
-        submit(clients, plan)
-    return Job(plan.job, LOCAL, plan.spec.output.s3, connect)
+        create(clients, plan)
+    return LOCAL, connect

@@ -56,8 +56,8 @@ def require_one_job(plan: Plan) -> None:
     """
     if plan.tuning is not None:
         raise Refused(
-            f"{plan.job_file} has a sweep, which only the command `smdp-launch launch` starts; to run one job, add the "
-            "setting `sweep=null`"
+            f"{plan.job_file} has a sweep, which launch_sweep() and the command `smdp-launch launch` start; to run one "
+            "job, add the setting `sweep=null`"
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -45,6 +45,7 @@ class SweepState:
     Args:
         trials: the best first, then those without a result by name.
         best: the name of the best trial's job; None without a result.
+        logarithmic: the hyperparameters whose range has that scale.
     """
 
     name: str
@@ -55,6 +56,7 @@ class SweepState:
     trials: tuple[Trial, ...]
     best: str | None
     reason: str | None
+    logarithmic: frozenset[str] = frozenset()
 
     @property
     def has_ended(self) -> bool:
@@ -130,9 +132,19 @@ def describe_sweep(clients: Clients, name: str) -> SweepState:
             trials=tuple(_in_order(trials, objective["Type"])),
             best=found.get("BestTrainingJob", {}).get("TrainingJobName"),
             reason=_text(found.get("FailureReason")),
+            logarithmic=_logarithmic(config.get("ParameterRanges", {})),
         )
 
     return call_with_retries(clients, f"sweep {name} cannot be described", call)
+
+
+def value_text(value: str) -> str:
+    """A value of a hyperparameter for a person. Numbers have six digits: the whole number is in ``--json``."""
+    text = value.strip('"')
+    try:
+        return f"{float(text):.6g}"
+    except ValueError:
+        return text
 
 
 def stop_sweep(clients: Clients, name: str) -> str:
@@ -168,6 +180,11 @@ def _trial(one: Mapping[str, Any]) -> Trial:
         seconds=_seconds(began, ended),
         reason=_text(one.get("FailureReason")),
     )
+
+
+def _logarithmic(ranges: Mapping[str, Sequence[Mapping[str, Any]]]) -> frozenset[str]:
+    named = [one for kind in ranges.values() if isinstance(kind, list) for one in kind if "ScalingType" in one]
+    return frozenset(one["Name"] for one in named if one["ScalingType"] == "Logarithmic")
 
 
 def _seconds(began: datetime | None, ended: datetime | None) -> float | None:

@@ -196,7 +196,7 @@ def _require_for_sweep(plan: Plan, launch: LaunchOptions) -> None:
     """Options that are about one job."""
     if plan.tuning is None:
         return
-    given = {"--json": launch.as_json, "--report": launch.report, "--wait-for-capacity": launch.capacity_wait}
+    given = {"--json": launch.as_json, "--wait-for-capacity": launch.capacity_wait}
     for option, value in given.items():
         if value:
             raise click.UsageError(f"{option} is for one job, and {plan.job_file} has a sweep")
@@ -205,8 +205,8 @@ def _require_for_sweep(plan: Plan, launch: LaunchOptions) -> None:
 def _run_sweep(clients: Clients, plan: Plan, launch: LaunchOptions) -> ExitCode:
     from smdp_launch.cli.render.next_step import print_next, print_note
     from smdp_launch.cli.render.sweeps import print_sweep
-    from smdp_launch.cli.shared.sweeps import follow_sweep, submit_sweep
-    from smdp_launch.errors import ExitCode
+    from smdp_launch.cli.shared.sweeps import follow_sweep, report_sweep, submit_sweep
+    from smdp_launch.errors import ExitCode, SmdpError
     from smdp_launch.jobs.notifications.notifier import notifier_of
     from smdp_launch.jobs.open_costs import record_sweep_end
     from smdp_launch.jobs.records.outcome import Outcome
@@ -224,6 +224,11 @@ def _run_sweep(clients: Clients, plan: Plan, launch: LaunchOptions) -> ExitCode:
     with notifier_of(plan.job, print_note) as notifier:
         notifier.end(ended, None)
     print_sweep(sweep)
+    if launch.report is not None:
+        try:
+            report_sweep(clients, sweep, _where(plan), launch.report)
+        except SmdpError as error:  # the sweep's outcome decides about the exit code
+            print_note(str(error))
     return sweep.exit_code
 
 

@@ -8,7 +8,7 @@ from smdp_launch.cli.render.next_step import print_next
 from smdp_launch.cli.render.terminal.console import Console
 from smdp_launch.cli.render.terminal.table import Column, print_table
 from smdp_launch.jobs.resumed_sweeps import SweepResumption
-from smdp_launch.jobs.sweeps import ENDED, SweepState
+from smdp_launch.jobs.sweeps import ENDED, SweepState, value_text
 from smdp_launch.units import count, duration
 
 _STYLES = {"Completed": "green", "Failed": "red"}
@@ -40,9 +40,14 @@ def print_sweep_resumption(prepared: SweepResumption) -> None:
 
 def state_text(sweep: SweepState) -> str:
     """Such as ``InProgress, 3 of 20 trials ended, best validation:loss 0.25``."""
+    return f"{sweep.status}, {ended_text(sweep)}"
+
+
+def ended_text(sweep: SweepState) -> str:
+    """The state without its status."""
     ended = sum(one.status in ENDED for one in sweep.trials)
     of = f"{ended} of {count(sweep.most, 'trial')}" if sweep.most is not None else count(ended, "trial")
-    text = f"{sweep.status}, {of} ended"
+    text = f"{of} ended"
     for status in ("Failed", "Stopped"):
         number = sum(one.status == status for one in sweep.trials)
         text += f", {number} {status.lower()}" if number else ""
@@ -70,12 +75,3 @@ def _print_reasons(sweep: SweepState) -> None:
         click.echo(f"{one.job} failed: {' '.join((one.reason or '').split())}")
     if len(failed) > _MOST_REASONS:
         click.echo(f"{count(len(failed) - _MOST_REASONS, 'more trial')} failed: --json has the reasons")
-
-
-def value_text(value: str) -> str:
-    """Numbers with six digits: the whole number is in ``--json``."""
-    text = value.strip('"')
-    try:
-        return f"{float(text):.6g}"
-    except ValueError:
-        return text

@@ -147,6 +147,14 @@ report = click.option(
     help="At the end, write a report of the run to this file as an HTML page. Overwrites the file.",
 )
 
+sweep_report = click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    callback=_check_report,
+    metavar="FILE.html",
+    help="Write a report of the sweep until now to this file as an HTML page. Overwrites the file.",
+)
+
 job_name = click.argument("name", metavar="[NAME]", required=False, shell_complete=launched_jobs)
 
 region = click.option("--region", metavar="REGION", help="The region of a job that was not launched from this folder.")

@@ -40,8 +40,8 @@ def connected(where: str | None, state: str | None) -> Iterator[Clients]:
         yield clients
 
 
-def show_sweep(name: str, where: str | None, state: str | None, as_json: bool) -> None:
-    """Print the sweep with its trials, and record its end."""
+def show_sweep(name: str, where: str | None, state: str | None, as_json: bool, report: Path | None = None) -> None:
+    """Print the sweep with its trials, and record its end. Write its report, if ``report`` names a file."""
     from smdp_launch.cli.render.sweeps import print_sweep
     from smdp_launch.jobs.open_costs import record_sweep_end
     from smdp_launch.jobs.sweeps import describe_sweep
@@ -49,10 +49,27 @@ def show_sweep(name: str, where: str | None, state: str | None, as_json: bool) -
     with connected(where, state) as clients:
         sweep = describe_sweep(clients, name)
         record_sweep_end(clients, sweep)
+        if report is not None:
+            report_sweep(clients, sweep, where, report)
     if as_json:
         print_document(sweep.to_json())
     else:
         print_sweep(sweep)
+
+
+def report_sweep(clients: Clients, sweep: SweepState, where: str | None, page: Path) -> None:
+    """Read the logs of the trials, and write the report of the sweep.
+
+    Raises:
+        EnvironmentProblem: it cannot be written.
+    """
+    from smdp_launch.cli.render.job.report import write_sweep_report
+    from smdp_launch.cli.render.terminal.bars import busy
+    from smdp_launch.jobs.trial_curves import read_curves
+
+    with busy(f"reading the logs of {sweep.name}'s trials"):
+        curves = read_curves(clients, sweep)
+    write_sweep_report(sweep, curves, where or "AWS", page)
 
 
 def submit_sweep(clients: Clients, plan: Plan) -> None:
@@ -69,10 +86,10 @@ def follow_sweep(clients: Clients, name: str) -> SweepState | None:
 
     Ctrl-C asks whether to stop the sweep; without a terminal it detaches.
     """
-    from smdp_launch.cli.render.sweeps import state_text, value_text
+    from smdp_launch.cli.render.sweeps import state_text
     from smdp_launch.cli.shared.follow_session import interrupts_deferred
     from smdp_launch.errors import Interrupted
-    from smdp_launch.jobs.sweeps import ENDED, describe_sweep, stop_sweep
+    from smdp_launch.jobs.sweeps import ENDED, describe_sweep, stop_sweep, value_text
 
     shown: set[str] = set()
     with interrupts_deferred(clients):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from smdp_launch.cli.shared import options
@@ -8,8 +10,9 @@ from smdp_launch.cli.shared import options
 @click.command("trials")
 @options.job_name
 @options.region
+@options.sweep_report
 @options.json_document
-def command(name: str | None, region: str | None, as_json: bool) -> None:
+def command(name: str | None, region: str | None, report: Path | None, as_json: bool) -> None:
     """List the trials of sweep NAME (default: the latest launch), the best first: values, result, status and time.
 
     A trial is a training job: `logs`, `status` and `download` accept its name.
@@ -23,4 +26,4 @@ def command(name: str | None, region: str | None, as_json: bool) -> None:
         raise Refused(f"{what} of this folder: give the name of one (`smdp-launch list`), or with --region any")
     found = launched.job if launched is not None else str(name)
     where, state = (launched.where, launched.state) if launched is not None else (region, None)
-    show_sweep(found, where, state, as_json)
+    show_sweep(found, where, state, as_json, report)

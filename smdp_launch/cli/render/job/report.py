@@ -1,4 +1,4 @@
-"""Writes the report of a run."""
+"""Writes the reports of runs and sweeps."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ import click
 
 from smdp_launch.cli.render.job.verdict import verdict_rows
 from smdp_launch.cli.render.plots.run_page import html_page
+from smdp_launch.cli.render.plots.sweep_page import sweep_page
+from smdp_launch.cli.render.sweeps import ended_text
 from smdp_launch.disk import why
 from smdp_launch.errors import EnvironmentProblem
 from smdp_launch.jobs.run import Run
+from smdp_launch.jobs.sweeps import SweepState
+from smdp_launch.jobs.trial_curves import LossCurves
 from smdp_launch.private_files import write_bytes
 
 
@@ -22,7 +26,19 @@ def write_report(run: Run, path: Path) -> None:
     Raises:
         EnvironmentProblem: it cannot be written.
     """
-    page = html_page(run, verdict_rows(run.metrics), datetime.now(timezone.utc))
+    _write(html_page(run, verdict_rows(run.metrics), datetime.now(timezone.utc)), path)
+
+
+def write_sweep_report(sweep: SweepState, curves: LossCurves, where: str, path: Path) -> None:
+    """As `write_report`, of a sweep.
+
+    Raises:
+        EnvironmentProblem: it cannot be written.
+    """
+    _write(sweep_page(sweep, ended_text(sweep), curves, where, datetime.now(timezone.utc)), path)
+
+
+def _write(page: str, path: Path) -> None:
     try:
         write_bytes(path, page.encode())
     except OSError as error:

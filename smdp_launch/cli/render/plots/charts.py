@@ -18,6 +18,7 @@ _BAR, _GAP = 18, 6
 #: More points than a chart has columns add nothing but size.
 _MOST_POINTS = 480
 _KINDS = 6  # of lines that a chart distinguishes
+_MOST_ALIKE = 60  # lines that look alike
 
 CHART_STYLE = """\
 .plot{--k0:#1a5fb4;--k1:#b35900;--k2:#26734d;--k3:#a01f6c;--k4:#5b4bb5;--k5:#59636e;
@@ -27,6 +28,8 @@ CHART_STYLE = """\
 --input:#c4711f;--computing:#2f8552;--exchanges:#3d74b8;--checkpoints:#8459b3;--logging:#b04a7a;--evaluation:#438f8f;
 --other:#6b747e}}
 .plot polyline{fill:none;stroke-width:1.6}
+.plot .sbest{stroke:var(--k0);stroke-width:3}.plot .strial{stroke:var(--k5)}
+.plot .fbest{fill:var(--k0)}.plot .ftrial{fill:var(--k5)}
 .plot .band{opacity:.18;stroke:none}
 .plot .mark{stroke:#c4262e;stroke-dasharray:4 3}
 .plot rect{print-color-adjust:exact;-webkit-print-color-adjust:exact}
@@ -68,6 +71,7 @@ def line_chart(
     label: Label = number,
     zero: bool = False,
     marks: Sequence[tuple[float, str]] = (),
+    best: str | None = None,
 ) -> str:
     """Lines over one axis.
 
@@ -76,8 +80,9 @@ def line_chart(
         label: writes a value of the y axis.
         zero: both axes begin at 0.
         marks: vertical lines, each with its label.
+        best: the name of the line that stands out from the others, which look alike and may be many; "" without one.
     """
-    drawn = [one for one in lines if one.points][:_KINDS]
+    drawn = [one for one in lines if one.points][: _KINDS if best is None else _MOST_ALIKE]
     if not drawn:
         return ""
     xs = [x for one in drawn for x, _ in one.points]
@@ -98,13 +103,21 @@ def line_chart(
         if first <= at <= last:
             parts.append(f'<line class="mark" x1="{x_of(at)}" x2="{x_of(at)}" y1="{_TOP}" y2="{bottom}">')
             parts.append(f"{title_of(text)}</line>")
-    for index, one in enumerate(drawn):
-        parts += _line(one, index, x_of, y_of)
+    kinds = [(str(index), one) for index, one in enumerate(drawn)]
+    legend = [(kind, one.name) for kind, one in kinds]
+    if best is not None:
+        kinds = [
+            ("best" if one.name == best else "trial", one) for one in sorted(drawn, key=lambda one: one.name == best)
+        ]
+        legend = [("best", f"the best: {best}")] if best else []
+        legend += [("trial", "the others")]
+    for kind, one in kinds:
+        parts += _line(one, kind, x_of, y_of)
     height = bottom + 42
     if len(drawn) > 1:
-        parts += _line_legend([one.name for one in drawn], height)
+        parts += _line_legend(legend, height)
         height += 22
-    return _svg(parts, height, name)
+    return drawing(parts, height, name)
 
 
 def bar_chart(bars: Sequence[Bar], name: str) -> str:
@@ -127,7 +140,7 @@ def bar_chart(bars: Sequence[Bar], name: str) -> str:
             at += share * width
         parts.append(text_at(left + width + 8, y + 13, bar.after, "soft", "start"))
     height = len(bars) * (_BAR + _GAP) + 8
-    return _svg([*parts, *_group_legend(height)], height + 24, name)
+    return drawing([*parts, *_group_legend(height)], height + 24, name)
 
 
 def phase_timeline(rows: Sequence[tuple[str, Sequence[tuple[float, float, Mapping[str, float]]]]], name: str) -> str:
@@ -145,7 +158,7 @@ def phase_timeline(rows: Sequence[tuple[str, Sequence[tuple[float, float, Mappin
         parts.append(text_at(LEFT - 8, top + 13, title, "soft", "end"))
         parts += _areas(windows, LEFT, scale, top)
     parts += _x_axis(0.0, last, lambda value: round(LEFT + value * scale, 1), bottom, "seconds")
-    return _svg([*parts, *_group_legend(bottom + 44)], bottom + 66, name)
+    return drawing([*parts, *_group_legend(bottom + 44)], bottom + 66, name)
 
 
 def _areas(
@@ -166,18 +179,18 @@ def _areas(
             yield f'<path class="{group}" d="{"".join(drawn)}">{title_of(group)}</path>'
 
 
-def _line(one: Line, index: int, x_of: Callable[[float], float], y_of: Callable[[float], float]) -> Iterator[str]:
+def _line(one: Line, kind: str, x_of: Callable[[float], float], y_of: Callable[[float], float]) -> Iterator[str]:
     if one.band:
         band = _thinned(one.band)
         there = [f"{x_of(x)},{y_of(greatest)}" for x, _, greatest in band]
         back = [f"{x_of(x)},{y_of(least)}" for x, least, _ in reversed(band)]
-        yield f'<polygon class="band f{index}" points="{" ".join(there + back)}"/>'
+        yield f'<polygon class="band f{kind}" points="{" ".join(there + back)}"/>'
     points = _thinned(one.points)
     if len(points) == 1:
-        yield f'<circle class="f{index}" cx="{x_of(points[0][0])}" cy="{y_of(points[0][1])}" r="3"/>'
+        yield f'<circle class="f{kind}" cx="{x_of(points[0][0])}" cy="{y_of(points[0][1])}" r="3"/>'
     else:
         drawn = " ".join(f"{x_of(x)},{y_of(y)}" for x, y in points)
-        yield f'<polyline class="s{index}" points="{drawn}">{title_of(one.name)}</polyline>'
+        yield f'<polyline class="s{kind}" points="{drawn}">{title_of(one.name)}</polyline>'
 
 
 def _thinned(points: Sequence[tuple[float, ...]]) -> Sequence[tuple[float, ...]]:
@@ -223,10 +236,10 @@ def _x_axis(first: float, last: float, x_of: Callable[[float], float], bottom: f
     yield text_at((LEFT + WIDTH - _RIGHT) / 2, bottom + 34, unit, "soft", "middle")
 
 
-def _line_legend(names: Sequence[str], y: float) -> Iterator[str]:
+def _line_legend(names: Sequence[tuple[str, str]], y: float) -> Iterator[str]:
     at = float(LEFT)
-    for index, name in enumerate(names):
-        yield f'<rect class="f{index}" x="{at:.1f}" y="{y}" width="14" height="4"/>'
+    for kind, name in names:
+        yield f'<rect class="f{kind}" x="{at:.1f}" y="{y}" width="14" height="4"/>'
         yield text_at(at + 20, y + 7, name, "soft", "start")
         at += len(name) * LETTER + 40
 
@@ -239,7 +252,7 @@ def _group_legend(y: float) -> Iterator[str]:
         at += len(group) * LETTER + 40
 
 
-def _svg(parts: Sequence[str], height: float, name: str) -> str:
+def drawing(parts: Sequence[str], height: float, name: str) -> str:
     label = title_of(name)
     return (
         f'<svg class="plot" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" role="img">'

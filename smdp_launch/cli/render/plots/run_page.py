@@ -36,7 +36,7 @@ Row = tuple[str, str]
 _MOST_EVENTS = 200
 _LONGEST_FIELD = 400
 
-_STYLE = (
+REPORT_STYLE = (
     """\
 h3{font-size:.95em;margin:1em 0 .2em;font-weight:600}
 p{margin:.3em 0}figure{margin:0 0 .6em}figcaption{margin:.2em 0}
@@ -53,8 +53,8 @@ def html_page(run: Run, verdict: Sequence[Row], now: datetime) -> str:
     verdict: what holds the run back, as rows.
     now: when the events were read.
     """
-    footer = f"Written by smdp-launch {__version__} on {_time(now)}. All values are measured."
-    return page(f"{run.name}: report", run.name, _STYLE, "".join(_sections(run, verdict)), footer)
+    footer = f"Written by smdp-launch {__version__} on {utc_text(now)}. All values are measured."
+    return page(f"{run.name}: report", run.name, REPORT_STYLE, "".join(_sections(run, verdict)), footer)
 
 
 def _sections(run: Run, verdict: Sequence[Row]) -> Iterator[str]:
@@ -72,7 +72,7 @@ def _sections(run: Run, verdict: Sequence[Row]) -> Iterator[str]:
     for title, figures in named:
         shown = [one for one in figures if one.svg]
         if shown:
-            yield section(title, "".join(map(_figure, shown)))
+            yield section(title, "".join(map(figure, shown)))
     if not any(one.svg for _, figures in named for one in figures):
         yield section("Measurements", "<p>The job reported no steps and no times.</p>")
     if run.metrics.network is not None:
@@ -100,7 +100,7 @@ def _summary(run: Run) -> Iterator[Row]:
     where = f"this machine, {count(known.hosts, 'simulated host')}" if run.where == LOCAL else f"{run.where}, {hosts}"
     workers = f", {count(metrics.world_size, 'worker')}" if metrics.world_size is not None else ""
     yield "where", where + workers
-    yield "created", _time(known.created)
+    yield "created", utc_text(known.created)
     yield from titled("statuses", [f"{one.status}, {duration(round(one.seconds))}" for one in known.steps])
     if ended is not None:
         yield from titled("reason", ended.reason.splitlines())
@@ -142,7 +142,7 @@ def _network(report: NetworkReport) -> Iterator[Row]:
         yield "problem", f"{one.text}. {one.fix}"
 
 
-def _figure(one: Figure) -> str:
+def figure(one: Figure) -> str:
     caption = f"<figcaption>{text(one.caption)}</figcaption>" if one.caption else ""
     return f"<h3>{text(one.title)}</h3>\n<figure>{one.svg}{caption}</figure>\n"
 
@@ -166,5 +166,5 @@ def _event(one: Moment, began: float) -> str:
     return f"<tr>{''.join(f'<td>{text(cell)}</td>' for cell in cells)}</tr>"
 
 
-def _time(one: datetime) -> str:
+def utc_text(one: datetime) -> str:
     return f"{one.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"

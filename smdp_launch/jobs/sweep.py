@@ -1,0 +1,95 @@
+"""A launched sweep: its trials, the best one, its end and stop, by its name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from smdp_launch.errors import WaitTimedOut
+from smdp_launch.jobs.job import Job
+from smdp_launch.jobs.open_costs import record_sweep_end
+from smdp_launch.jobs.service.clients import Clients, Connect, ignore_waiting
+from smdp_launch.jobs.service.retry_policy import Waiting
+from smdp_launch.jobs.sweeps import SweepState, Trial, describe_sweep, stop_sweep
+
+
+@dataclass
+class Sweep:
+    """One sweep, on AWS or in the local cloud. Each of its trials is a job.
+
+    Every method that calls the service raises ServiceProblem if the service refuses or does not answer for a minute,
+    and EnvironmentProblem if there are no credentials or they have expired.
+
+    Args:
+        name: as in its plan, and in the SageMaker console.
+        where: the AWS region, or ``local``.
+        on_waiting: called with each ``Waiting``: the service is busy or unreachable, and the call is retried.
+    """
+
+    name: str
+    where: str
+    connect: Connect = field(repr=False, compare=False)
+    on_waiting: Callable[[Waiting], None] = field(default=ignore_waiting, compare=False, repr=False)
+
+    def describe(self) -> SweepState:
+        """The sweep as the service describes it now, with its trials."""
+        with self.connected() as clients:
+            return self._describe(clients)
+
+    def trials(self) -> tuple[Trial, ...]:
+        """The trials that have started until now: the best first, then those without a result."""
+        return self.describe().trials
+
+    def best(self) -> Trial | None:
+        """The best trial until now; None without a result."""
+        state = self.describe()
+        return next((one for one in state.trials if one.job == state.best), None)
+
+    def wait(self, timeout: float | None = None) -> SweepState:
+        """Wait for the sweep's end, successful or not: see ``status``, ``exit_code`` and ``reason``.
+
+        Args:
+            timeout: seconds to wait at most. The sweep itself continues.
+
+        Raises:
+            WaitTimedOut: the sweep has not ended by then.
+        """
+        deadline = time.monotonic() + timeout if timeout is not None else None
+        with self.connected() as clients:
+            while not (state := self._describe(clients)).has_ended:
+                left = deadline - time.monotonic() if deadline is not None else clients.poll
+                if timeout is not None and left <= 0:
+                    raise WaitTimedOut(f"{self.name} has not ended within {timeout:g} s; it continues")
+                time.sleep(min(left, clients.poll))
+        return state
+
+    def stop(self) -> str:
+        """Request the service to stop the sweep with its trials. Return its new status, such as ``Stopping``.
+
+        The script of a trial has 120 s to save what it needs. A sweep that has ended does not change.
+        """
+        with self.connected() as clients:
+            return stop_sweep(clients, self.name)
+
+    def job(self, trial: Trial | str) -> Job:
+        """The job of a trial, for its logs, its numbers and its model.
+
+        Args:
+            trial: or the name of its job.
+        """
+        name = trial.job if isinstance(trial, Trial) else trial
+        return Job(name, self.where, None, self.connect, on_waiting=self.on_waiting)
+
+    @contextmanager
+    def connected(self) -> Iterator[Clients]:
+        """The clients of the service that runs the sweep."""
+        with self.connect() as clients:
+            clients.on_waiting = self.on_waiting
+            yield clients
+
+    def _describe(self, clients: Clients) -> SweepState:
+        state = describe_sweep(clients, self.name)
+        record_sweep_end(clients, state)
+        return state
