@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from smdp_launch.errors import ExitCode
-from smdp_launch.jobs.records.history import find_launch, state_folder
+from smdp_launch.jobs.records.history import launches, state_folder
 from smdp_launch.jobs.resume import RESUMES_TAG
 from smdp_launch.localcloud.client.connect import private
 from tests.conftest import JOB, Command, write_job
@@ -82,7 +82,7 @@ def test_only_the_rest_of_a_stopped_grid_runs(cloud: Cloud, smdp_launch: Command
     cloud.s3.put_object(Bucket="bucket", Key="train/open", Body=b"")
     shown = smdp_launch("resume", "--dry-run")
     assert shown.returncode == ExitCode.OK, shown.stderr
-    assert f"from {old} (Stopped, 2 trials ended, best loss 1)" in shown.stdout
+    assert f"from {old} (Stopped, 2 trials ended, 1 stopped, best loss 1)" in shown.stdout
     assert shown.stderr == "next: smdp-launch resume\n"
     ran = smdp_launch("resume")
     assert ran.returncode == ExitCode.OK, ran.stderr
@@ -103,9 +103,8 @@ def test_only_the_rest_of_a_stopped_grid_runs(cloud: Cloud, smdp_launch: Command
     tags = cloud.sagemaker.list_tags(ResourceArn=after["HyperParameterTuningJobArn"])["Tags"]
     assert {"Key": "team", "Value": "vision"} in tags
     assert {"Key": RESUMES_TAG, "Value": old} in tags
-    launched = find_launch(new)
-    assert launched is not None
-    assert (launched.resumes, launched.sweep) == (old, True)
+    launched = launches(job_folder)[-1]
+    assert (launched.job, launched.resumes, launched.sweep) == (new, old, True)
     again = smdp_launch("resume", old)
     assert again.returncode == ExitCode.REFUSED
     assert f"{old} was resumed as {new} (Completed): run smdp-launch resume {new}" in again.stderr
