@@ -15,6 +15,7 @@ from smdp_launch.catalog.registries import cpu_image, training_image
 from smdp_launch.catalog.transformers import Pair, pair
 from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.jobfile.model.spec import EngineOptions, JobSpec
+from smdp_launch.jobfile.model.supervision import Hang
 from smdp_launch.jobfile.model.tracking import Tracking
 from smdp_launch.request.batch import on_cpus, script_hyperparameters
 from smdp_launch.request.hyperparameters import encode, encode_value
@@ -110,10 +111,11 @@ def hang_variables(spec: JobSpec) -> dict[str, str]:
     """What the entrypoint does about a hang, where it is not its default. A job that is resumed after a hang has to
     end first."""
     ends = spec.retries is not None and "hang" in spec.retries.on
+    hang = spec.hang or Hang()
     values = {
-        "SMDP_HANG": spec.hang.action or ("end" if ends else None),
-        "SMDP_HANG_AFTER_S": spec.hang.after,
-        "SMDP_HANG_FACTOR": spec.hang.factor,
+        "SMDP_HANG": hang.action or ("end" if ends else None),
+        "SMDP_HANG_AFTER_S": hang.after,
+        "SMDP_HANG_FACTOR": hang.factor,
     }
     return {name: value if isinstance(value, str) else f"{value:g}" for name, value in values.items() if value}
 

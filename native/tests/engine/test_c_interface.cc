@@ -57,7 +57,7 @@ TEST(CInterface, AStreamingCopyHasTheSameBytes) {
     from[index] = static_cast<unsigned char>(index * 7);
   }
   for (const std::size_t bytes : {0U, 1U, 63U, 64U, 65U, 129U, 997U}) {
-    std::vector<unsigned char> to(1000, 1);
+    std::vector<unsigned char> to(from.size() + 1, 1);
     smdp_copy_streaming(to.data() + 3, from.data(), bytes);
     EXPECT_EQ(std::memcmp(to.data() + 3, from.data(), bytes), 0) << bytes;
     EXPECT_EQ(to[2], 1);

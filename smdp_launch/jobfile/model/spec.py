@@ -287,7 +287,9 @@ class JobSpec(Section, NotebookView):
     ] = None
     network: Annotated[Network, Field(description="The VPC, and the traffic between the hosts.")] = Network()
     encryption: Annotated[Encryption, Field(description="KMS keys of what the job writes.")] = Encryption()
-    hang: Annotated[Hang, Field(description="When ranks that complete no step are reported, and end the job.")] = Hang()
+    hang: Annotated[
+        Hang | None, Field(description="When ranks that complete no step are reported, and end the job.")
+    ] = None
     retries: Annotated[Retries | None, Field(description="When to resume a failed job as a new one.")] = None
     environment: Annotated[
         dict[VariableName, VariableValue],

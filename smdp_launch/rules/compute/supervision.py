@@ -24,7 +24,8 @@ def retries_need_checkpoints(facts: Facts) -> Iterator[Problem]:
 
 @rule("SMDP541", "retries.on", "hang.action")
 def retried_hang_ends_the_job(facts: Facts) -> Iterator[Problem]:
-    retries, action = facts.spec.retries, facts.spec.hang.action
+    retries, hang = facts.spec.retries, facts.spec.hang
+    action = hang.action if hang is not None else None
     if retries is not None and "hang" in retries.on and action in ("report", "ignore"):
         message = f"a job that hangs is never resumed: action {action} lets it run until its maximum run time"
         yield Problem(("hang", "action"), message, "write end, or remove hang from `retries.on`", replacement="end")
@@ -44,7 +45,7 @@ def hangs_are_found_by_this_engine(facts: Facts) -> Iterator[Problem]:
     if engine == "native":
         return
     for name in Hang.model_fields:
-        if getattr(facts.spec.hang, name) is not None:
+        if getattr(facts.spec.hang, name, None) is not None:
             message = f"{name} has no effect with engine {engine}: only engine native finds hangs"
             help_ = "remove it, or choose `engine: native`"
             yield Problem(("hang", name), message, help_, on_key=True, remove=True)

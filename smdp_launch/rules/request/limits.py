@@ -172,7 +172,7 @@ def few_enough_hyperparameters(facts: Facts) -> Iterator[Problem]:
         yield Problem(_HYPERPARAMETERS, message, help_, on_key=True)
 
 
-@rule("SMDP601", "environment", "engine", "engine_options", "amp", "network.require", *TRACKERS)
+@rule("SMDP601", "environment", "engine", "engine_options", "amp", "network.require", "hang", "retries", *TRACKERS)
 def few_enough_variables(facts: Facts) -> Iterator[Problem]:
     if len(facts.spec.environment) < len(environment(facts.spec)):
         variables = environment(facts.spec)

@@ -23,7 +23,7 @@ from smdp_launch.rules.request.limits import LAUNCH_HYPERPARAMETERS, MOST_HYPERP
 from smdp_launch.rules.sweep.ranges import RANGES
 from smdp_launch.rules.sweep.section import section
 
-_VARIABLES = ("environment", "engine", "engine_options", "amp", "network.require", *TRACKERS)
+_VARIABLES = ("environment", "engine", "engine_options", "amp", "network.require", "hang", "retries", *TRACKERS)
 
 
 @rule("SMDP527", "overlay", "remote_debug", "tracking.tensorboard")

@@ -231,8 +231,9 @@ def test_control_characters_of_a_job_file_are_escaped(smdp_launch: Command, job_
 def test_help_lists_every_command_with_its_summary_on_one_line(job_folder: Path, columns: int) -> None:
     shown = on_a_terminal(job_folder, ["--help"], columns)
     lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
+    width = max(map(len, COMMANDS)) + 2
     for name, entry in COMMANDS.items():
-        assert f"  {name:<12}{entry.summary}" in lines
+        assert f"  {name:<{width}}{entry.summary}" in lines
     assert max(map(len, lines)) <= columns
     assert "\x1b" in shown
     assert "\x1b" not in on_a_terminal(job_folder, ["--help"], columns, NO_COLOR="1")
