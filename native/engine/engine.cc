@@ -170,13 +170,15 @@ bool Engine::begin_end(bool orderly) {
     save_last_records(orderly);
     const Status closed{Code::kClosed, "the engine was closed"};
     for (auto& [id, group] : groups_) {
-      try {
-        if (orderly) {
-          group->leave(Leaving::kClosesEngine);
-        }
-      } catch (const std::bad_alloc&) {  // the others learn from the goodbye alone, a moment later
+      if (!orderly) {
+        group->fail_here(closed);
+        continue;
       }
-      group->fail_here(closed);
+      try {
+        group->leave(Leaving::kClosesEngine);
+      } catch (const std::bad_alloc&) {
+        group->fail_here(closed);  // the others learn from the goodbye alone, a moment later
+      }
     }
     if (!orderly) {
       return;

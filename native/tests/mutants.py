@@ -152,8 +152,8 @@ BUGS = (
     Bug(
         "a rank that closes its engine does not report how far it took part",
         "engine.cc",
-        "          group->leave(Leaving::kClosesEngine);\n",
-        "",
+        "group->leave(Leaving::kClosesEngine);",
+        "group->fail_here(closed);",
         "failed, and nothing was wrong: .*closed its engine",
     ),
 )
