@@ -251,7 +251,6 @@ TEST_F(OverFabric, AFrameIsSentAlsoWhenItIsConfirmedAfterThePeerHasLeft) {
   stream_->events().lost(kPeer, true, {Code::kPeerLost, "closed"});
   ASSERT_EQ(heard_.losses.size(), 1U);
   EXPECT_TRUE(heard_.losses[0].first);
-  ASSERT_EQ(completed_, 0);
   poll();
   EXPECT_EQ(completed_, 1);
 }
@@ -261,7 +260,6 @@ TEST_F(OverFabric, AFrameIsSentAlsoWhenAPeerThatHasLeftDoesNotConfirmIt) {
   peer_.port.reset();
   post(memory);
   stream_->events().lost(kPeer, true, {Code::kPeerLost, "closed"});
-  ASSERT_EQ(completed_, 0);
   for (int i = 0; i < 300; ++i) {
     transport_->poll();
   }

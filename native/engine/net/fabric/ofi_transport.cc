@@ -361,7 +361,11 @@ void OfiTransport::report(Peer& peer) {
   --losses_;
   peer.lost = true;
   queued_ -= peer.queue.size();
-  peer.queue.clear();
+  for (Message& message : std::exchange(peer.queue, {})) {
+    if (message.sent) {
+      peer.undelivered.push_back(std::move(message));
+    }
+  }
   const bool is_whole = has_arrived(peer.received, peer.sent_in_all);
   peer.has_left = loss.orderly && is_whole;
   if (loss.orderly && !is_whole) {

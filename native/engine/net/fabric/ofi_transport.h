@@ -103,7 +103,7 @@ class OfiTransport final : public Transport, public Loop::Poller {
     std::optional<Loss> loss;                  // not reported yet
     bool lost = false;
     bool has_left = false;             // lost after a goodbye: it has all that it needs
-    std::vector<Message> undelivered;  // the fabric could not confirm them
+    std::vector<Message> undelivered;  // not sent, or not confirmed by the fabric
   };
   // A frame that the fabric sends.
   struct Sending {
