@@ -154,6 +154,9 @@ class Operation final : public LocalJob::Events {
   [[nodiscard]] bool has_passed(std::uint32_t piece, std::uint8_t what) const {
     return (passed_[piece] & what) != 0;
   }
+  [[nodiscard]] Wait wait_of_flights() const;
+  [[nodiscard]] std::vector<int> absent_sums(std::uint32_t piece) const;
+  [[nodiscard]] int sender_of_result(std::uint32_t piece) const;
   [[nodiscard]] std::vector<int> receivers_of(std::uint32_t piece) const;
   [[nodiscard]] bool adds_hosts(std::uint32_t piece) const;
   [[nodiscard]] bool gets_result(std::uint32_t piece) const;

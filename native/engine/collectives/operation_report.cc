@@ -1,4 +1,6 @@
 // What an operation waits for: for error texts and for traces.
+#include <set>
+
 #include "collectives/operation.h"
 
 namespace smdp {
@@ -23,28 +25,52 @@ Operation::Wait Operation::waiting_for() const {
         wait.ranks.push_back(
             layout_.hosts[static_cast<std::size_t>(my_host_)][static_cast<std::size_t>(local)]);
       }
-      return wait;
+      // With all values, the piece waits until others are no longer in flight (may_send).
+      return wait.ranks.empty() ? wait_of_flights() : wait;
     }
-    if (adds_hosts(piece)) {
-      Wait wait{"waiting for the sums of the other hosts", {}};
-      const auto found = flights_.find(piece);
-      for (int host = 0; host < hosts_; ++host) {
-        if (host != my_host_ &&
-            (found == flights_.end() || found->second.sums[static_cast<std::size_t>(host)] == nullptr)) {
-          wait.ranks.push_back(layout_.agent(host, p.lane));
-        }
-      }
-      return wait;
-    }
-    const int from = is_agent(piece) && p.owner_host >= 0 ? layout_.agent(p.owner_host, p.lane)
-                                                          : layout_.agent(my_host_, p.lane);
-    return {"waiting for the result", {from}};
+    return adds_hosts(piece) ? Wait{"waiting for the sums of the other hosts", absent_sums(piece)}
+                             : Wait{"waiting for the result", {sender_of_result(piece)}};
   }
   Wait wait{"waiting for the receivers", {}};
   for (const auto& [rank, messages] : sending_) {
     wait.ranks.push_back(rank);
   }
   return wait;
+}
+
+// What the reducing pieces in flight wait for: those that this agent has summed, and that are not settled.
+Operation::Wait Operation::wait_of_flights() const {
+  std::set<int> ranks;
+  for (std::uint32_t piece = 0; piece < plan_.pieces.size(); ++piece) {
+    if (waits_[piece] == 0 || !has_passed(piece, kSummed) || has_passed(piece, kPublished)) {
+      continue;
+    }
+    if (!adds_hosts(piece)) {
+      ranks.insert(sender_of_result(piece));
+    } else if (flights_.contains(piece)) {
+      const std::vector<int> absent = absent_sums(piece);
+      ranks.insert(absent.begin(), absent.end());
+    }
+  }
+  return {"waiting for the pieces in flight", {ranks.begin(), ranks.end()}};
+}
+
+// The agents of the other hosts whose sums of the piece have not arrived.
+std::vector<int> Operation::absent_sums(std::uint32_t piece) const {
+  std::vector<int> ranks;
+  const auto found = flights_.find(piece);
+  for (int host = 0; host < hosts_; ++host) {
+    if (host != my_host_ &&
+        (found == flights_.end() || found->second.sums[static_cast<std::size_t>(host)] == nullptr)) {
+      ranks.push_back(layout_.agent(host, at(piece).lane));
+    }
+  }
+  return ranks;
+}
+
+int Operation::sender_of_result(std::uint32_t piece) const {
+  const Piece& p = at(piece);
+  return layout_.agent(is_agent(piece) && p.owner_host >= 0 ? p.owner_host : my_host_, p.lane);
 }
 
 // The ranks to which this rank publishes the piece, and that have not acknowledged it.

@@ -29,10 +29,11 @@ TEST(World, JobsOfManySeedsAreJudgedRight) {
   EXPECT_GT(failures, seeds());  // the faults have an effect
 }
 
-// Regressions: bytes for a rank that had closed; a rank behind in an earlier call, reported too early; and,
-// in the judge, a rank that is late because it waits in another group.
+// Regressions: a rank that waited for its pieces in flight named no rank; bytes for a rank that had closed; a
+// rank behind in an earlier call, reported too early; and, in the judge, a rank that is late because it waits
+// in another group.
 TEST(World, JobsThatWereJudgedWrongAreRight) {
-  for (const std::uint64_t seed : {573448U, 625404U, 951395U}) {
+  for (const std::uint64_t seed : {471452U, 573448U, 625404U, 951395U}) {
     const Verdict verdict = run(draw_plan(seed));
     EXPECT_TRUE(verdict.wrong.empty()) << explain(draw_plan(seed));
   }
@@ -218,6 +219,19 @@ TEST(WorldFaults, ARankThatDoesNotReceiveIsNamedAtTheDeadline) {
   EXPECT_EQ(status.code(), Code::kTimeout);
   EXPECT_NE(status.message().find("waiting for the receiver of rank 1"), std::string::npos)
       << status.message();
+}
+
+// The pause begins at many moments of the call. At some of them, all pieces in flight of rank 0 are for the
+// paused rank, and earlier pieces wait until they are complete.
+TEST(WorldFaults, ARankWhosePiecesInFlightAreNotTakenNamesTheirReceiver) {
+  JobPlan plan = sums({1, 2, 3}, 1, {.kind = FaultKind::kPause, .rank = 2, .for_ms = 10000});
+  plan.calls.front().what = {Collective::kReduceScatter, DType::kFloat64, ReduceOp::kMin, 0, 59720};
+  plan.piece_kib = 8;
+  plan.bulk_kib = 128;
+  for (plan.seed = 0; plan.seed < 40; ++plan.seed) {
+    plan.faults[0].at_ms = 1 + 0.1 * static_cast<double>(plan.seed);
+    right(plan);
+  }
 }
 
 // The others complete their calls without it, however long they take: the pause begins at every moment of the
