@@ -1,1 +1,1 @@
-"""Which storage carries the data that a job reads each second, and what limits the others. Pure: no I/O."""
+"""Which storage is fast enough for the data that a job reads each second, and what limits the other storages. Pure: no I/O."""
