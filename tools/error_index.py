@@ -26,9 +26,10 @@ GROUPS = {
 HEAD = """\
 # Error codes
 
-`validate`, and every other command before it starts, reports all diagnostics of a job file at once. Each has a code, a
-place, a reason and a fix. Each code has a page, which `smdp-launch explain CODE` shows too. An error means that the job
-would be refused or would not work. A warning is advice; `silence: [CODE]` in the job file leaves it out.
+`validate` reports all diagnostics of a job file at once. Every other command does the same before it starts. Each
+diagnostic has a code, a place, a reason and a fix. Each code has a page, which `smdp-launch explain CODE` shows too. An error
+means that the job would be refused or would not work. A warning is advice. To leave out a warning, write `silence: [CODE]`
+in the job file.
 """
 
 

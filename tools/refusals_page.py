@@ -15,21 +15,21 @@ _MAX_LENGTH = 60  # characters of a change
 _HEAD = """\
 # Local cloud refusals
 
-The local cloud refuses these requests with the code, the HTTP status and the message of SageMaker. A test sends each of
-them to a running local cloud; `tools/refusals_page.py` writes this page from the same table
+The local cloud refuses these requests with the code, the HTTP status and the message of SageMaker. A test sends each
+request to a running local cloud. `tools/refusals_page.py` writes this page from the table of this test
 (`tests/localcloud/requests/refused.yaml`).
 
-The source shows how certain it is that AWS answers the same:
+The column `source` shows how certain it is that AWS gives the same answer:
 
 - *model*: botocore's model of the service has the constraint, and the message has the service's form.
 - *quoted* or *documented*: the linked page quotes the message (of SageMaker, or of another service with the same rule),
   or documents the rule.
-- *memory*: written from memory, without a page that quotes it. AWS refuses the request, but its exact message is not
-  certain. Do not compare the message in a test.
+- *memory*: the message is written from memory, and no page quotes it. AWS refuses the request, but AWS's exact message is
+  not certain. Do not compare the message in a test.
 - *local*: a limit of the local cloud. AWS accepts the request.
 
-A message about a type ends with the name of the field, which the message of AWS does not have. AWS ignores unknown
-fields; the local cloud refuses them, because it would not apply them.
+A message about a wrong type ends with the name of the field; the message of AWS does not have this name. AWS ignores
+unknown fields. The local cloud refuses them, because it would not apply them.
 
 | request | change | code | message contains | source |
 |---|---|---|---|---|

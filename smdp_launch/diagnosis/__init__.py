@@ -1,1 +1,1 @@
-"""Why a run is slow: a verdict from the series of a run (run_metrics). Pure: no I/O."""
+"""Why a run is slow: a verdict from the measured values of a run (run_metrics). Pure: no I/O."""

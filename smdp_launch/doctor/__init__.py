@@ -1,1 +1,1 @@
-"""Whether this machine and this Python environment can run jobs: what is missing, and the command that fixes it."""
+"""Checks of the machine and the Python environment: what is missing to run jobs, and the command that fixes it."""

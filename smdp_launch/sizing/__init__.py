@@ -1,1 +1,1 @@
-"""Which storage carries the data that a job reads each second, and what limits the others. Pure: no I/O."""
+"""The storages that are fast enough for the data of a job, and the limits of the others. Pure: no I/O."""

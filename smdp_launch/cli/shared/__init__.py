@@ -1,1 +1,1 @@
-"""What several commands share: options, completion, and a job followed on the terminal."""
+"""Code that several commands share: options, completion, and the follower on the terminal."""

@@ -51,7 +51,9 @@ class FsxChannel(Section):
     ] = None
     deployment_type: Annotated[
         Literal["SCRATCH_2", "PERSISTENT_1", "PERSISTENT_2"] | None,
-        Field(description="Of the file system; with the next two keys it gives the throughput that the plan checks."),
+        Field(
+            description="Type of the file system; with the next two keys, it gives the throughput that the plan checks."
+        ),
     ] = None
     throughput_per_unit: Annotated[
         int | None,

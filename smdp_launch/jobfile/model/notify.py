@@ -15,7 +15,7 @@ class Notify(Section):
         Field(
             min_length=1,
             max_length=2,
-            description="`end`: the job has ended; `trouble`: AWS takes its spot capacity, or it makes no progress.",
+            description="`end`: the job has ended; `trouble`: it lost its spot capacity, or it makes no progress.",
         ),
     ] = Field(default=["end", "trouble"])
     command: Annotated[

@@ -32,8 +32,8 @@ class Serve(Section):
         Kind,
         Field(
             description=(
-                "`realtime`: hosts that answer at once; `serverless`: no hosts of your own; `async`: answers in S3;"
-                " `batch`: a transform job over `input`."
+                "`realtime`: hosts that answer at once; `serverless`: you set memory, not hosts; `async`: answers in"
+                " S3; `batch`: a transform job over `input`."
             )
         ),
     ] = "realtime"
@@ -44,9 +44,10 @@ class Serve(Section):
         Image | None, Field(description="URI of the serving image; AWS's image of the framework by default.")
     ] = None
     instance_type: Annotated[
-        InstanceType | None, Field(description="Such as ml.m5.large; all kinds except `serverless` need one.")
+        InstanceType | None,
+        Field(description="Instance type, such as ml.m5.large; all kinds except `serverless` need one."),
     ] = None
-    instance_count: Annotated[int, Field(ge=1, le=1000, description="Hosts.")] = 1
+    instance_count: Annotated[int, Field(ge=1, le=1000, description="Number of hosts.")] = 1
     memory_mb: Annotated[
         Literal[1024, 2048, 3072, 4096, 5120, 6144] | None, Field(description="Memory of a `serverless` endpoint (MB).")
     ] = None

@@ -51,8 +51,10 @@ SCHEMA_VERSION = 1
 
 class Framework(Section):
     name: Annotated[Literal["pytorch", "tensorflow"], Field(description="The framework the script trains with.")]
-    version: Annotated[Version, Field(description='Such as "2.0.1"; "2.0" is the newest 2.0.x.')]
-    python: Annotated[PythonVersion | None, Field(description='Such as "3.10"; the image\'s own by default.')] = None
+    version: Annotated[Version, Field(description='Framework version, such as "2.0.1"; "2.0" is the newest 2.0.x.')]
+    python: Annotated[
+        PythonVersion | None, Field(description='Python version, such as "3.10"; that of the image by default.')
+    ] = None
     transformers: Annotated[
         Version | None, Field(description="Version of Hugging Face transformers; selects AWS's Hugging Face image.")
     ] = None
@@ -71,8 +73,8 @@ class Script(Section):
 
 
 class Compute(Section):
-    instance_type: Annotated[InstanceType, Field(description="Such as ml.p4d.24xlarge.")]
-    instance_count: Annotated[int, Field(ge=1, le=1000, description="Hosts.")]
+    instance_type: Annotated[InstanceType, Field(description="Instance type, such as ml.p4d.24xlarge.")]
+    instance_count: Annotated[int, Field(ge=1, le=1000, description="Number of hosts.")]
     fallback_types: Annotated[
         list[InstanceType] | None,
         Field(
@@ -219,7 +221,7 @@ class EngineOptions(Section):
     ] = None
     heartbeat_s: Annotated[
         float | None,
-        Field(ge=0.1, le=3600, description="A host that acknowledges nothing for so many seconds counts as lost."),
+        Field(ge=0.1, le=3600, description="A host that acknowledges nothing for this many seconds counts as lost."),
     ] = None
     verbose: Annotated[bool | None, Field(description="Print information, not only warnings.")] = None
     custom_mpi_options: Annotated[
@@ -235,7 +237,9 @@ class Budget(Section):
     ] = None
     max_usd_per_week: Annotated[
         float | None,
-        Field(gt=0, le=1e9, description="Most USD in an ISO week (UTC) of all that you launch; `launch` refuses more."),
+        Field(
+            gt=0, le=1e9, description="Most USD for all that you launch in an ISO week (UTC); `launch` refuses more."
+        ),
     ] = None
     prices: Annotated[
         Text | None,
@@ -274,7 +278,7 @@ class JobSpec(Section, NotebookView):
         ),
     ] = "strict"
     framework: Annotated[Framework, Field(description="The framework, its version, and that of Python.")]
-    image: Annotated[Image | None, Field(description="URI of the training image; `native` needs one.")] = None
+    image: Annotated[Image | None, Field(description="URI of the training image; `engine: native` needs one.")] = None
     script: Annotated[Script, Field(description="The training script, its folder and its hyperparameters.")]
     compute: Annotated[Compute, Field(description="The hosts, and the limits of their time.")]
     spot: Annotated[Spot | None, Field(description="Run on spot capacity, which AWS can take away.")] = None
@@ -323,7 +327,7 @@ class JobSpec(Section, NotebookView):
     )
     budget: Annotated[Budget, Field(description="What the job may cost.")] = Budget()
     role: Annotated[Role, Field(description="ARN of the execution role.")]
-    region: Annotated[Region, Field(description="Such as us-east-1.")]
+    region: Annotated[Region, Field(description="AWS region, such as us-east-1.")]
     local: Annotated[Local, Field(description="Data of local runs.")] = Local()
     serve: Annotated[Serve | None, Field(description="How `deploy` serves the trained model.")] = None
     notify: Annotated[

@@ -21,11 +21,15 @@ class Hang(Section):
     ] = None
     after: Annotated[
         float | None,
-        Field(ge=1, le=86400, description="Seconds without progress, at least; 60 by default."),
+        Field(ge=1, le=86400, description="Least time without progress that is a hang, in seconds; 60 by default."),
     ] = None
     factor: Annotated[
         float | None,
-        Field(ge=1, le=10000, description="Times the usual step without progress, at least; 10 by default."),
+        Field(
+            ge=1,
+            le=10000,
+            description="Least time without progress that is a hang, in usual step times; 10 by default.",
+        ),
     ] = None
 
 

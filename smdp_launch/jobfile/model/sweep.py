@@ -97,7 +97,7 @@ class WarmStart(Section):
     ]
     type: Annotated[
         Literal["identical", "transfer"],
-        Field(description="`identical`: the same data and image; `transfer`: others, with the same hyperparameters."),
+        Field(description="`identical`: same data and image; `transfer`: other data or image, same hyperparameters."),
     ] = "identical"
 
 

@@ -20,13 +20,15 @@ class Mlflow(Section):
     experiment: Annotated[TrackerName, Field(description="Name of the experiment; it is created if there is none.")]
     uri: Annotated[
         TrackingUri | None,
-        Field(description="Address of the tracking server, or the ARN of one in SageMaker; by default the client's."),
+        Field(description="Address of the tracking server, or its ARN in SageMaker; by default the setting of MLflow."),
     ] = None
 
 
 class Wandb(Section):
     project: Annotated[TrackerName, Field(description="Name of the project.")]
-    entity: Annotated[TrackerName | None, Field(description="User or team; by default the client's.")] = None
+    entity: Annotated[
+        TrackerName | None, Field(description="User or team; by default the setting of Weights & Biases.")
+    ] = None
 
 
 class Tracking(Section):

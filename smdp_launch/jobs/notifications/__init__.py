@@ -1,1 +1,1 @@
-"""Notifications at the end of a job, or if it is in trouble: what is sent, where to, and once."""
+"""Notifications at the end of a job or at a problem: content and receivers, each notification sent once."""

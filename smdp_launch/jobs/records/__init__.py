@@ -1,1 +1,1 @@
-"""What the launcher records of jobs: those launched from a folder, how each ended, and which local cloud ran it."""
+"""Records of the jobs that were launched from a folder: their outcomes, and the local clouds that ran them."""

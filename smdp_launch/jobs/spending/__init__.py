@@ -1,1 +1,1 @@
-"""What the jobs, sweeps, endpoints and warm pools of a folder cost, and what they cost in a week."""
+"""The cost of the jobs, sweeps, endpoints and warm pools of a folder, in total and in a week."""

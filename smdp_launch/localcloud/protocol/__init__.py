@@ -1,1 +1,1 @@
-"""What the calls of all services share: signatures, callers, bodies, encodings, and checks by the service's model."""
+"""Code for the calls of all services: signatures, callers, bodies, encodings, and checks with the service's model."""

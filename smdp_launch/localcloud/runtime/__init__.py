@@ -1,1 +1,1 @@
-"""What runs a job: its supervisor, its simulated hosts and what they exchange with S3."""
+"""Code that runs a job: its supervisor, its simulated hosts, and their exchange with S3."""

@@ -1,1 +1,1 @@
-"""Rehearsals of an endpoint: it is deployed with a fault, called all the time, and deleted again."""
+"""Rehearsals of an endpoint: they deploy an endpoint with a fault, call it continuously, and delete it."""

@@ -1,1 +1,1 @@
-"""The section ``serve``: a model that cannot be served is found before its training is paid for."""
+"""Rules about the section ``serve``: they report, before the training, a model that cannot be served."""

@@ -1,1 +1,1 @@
-"""What a training script says about itself, read from its syntax tree."""
+"""Facts about a training script, read from its syntax tree."""

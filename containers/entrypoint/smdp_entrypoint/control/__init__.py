@@ -1,1 +1,1 @@
-"""The control channel between the hosts of a job: a failure on one host ends the job on all, with its first cause."""
+"""The control channel between the hosts: a failure on one host ends the job on all hosts, with the first cause."""

@@ -1,1 +1,1 @@
-"""Finds workers that make no progress, and shows what they do."""
+"""Finds workers that make no progress, and shows their stacks."""

@@ -1,1 +1,1 @@
-"""The probe of the network between the hosts at the start: rate and latency of each link, against the known rate."""
+"""The probe of the network at the start of a job: rate and latency of each link, compared with the known rate."""

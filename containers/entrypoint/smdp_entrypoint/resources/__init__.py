@@ -1,1 +1,1 @@
-"""What a host uses while it trains: processors, memory, disks, network, GPUs and input channels."""
+"""The resources that a host uses while it trains: processors, memory, disks, network, GPUs and input channels."""

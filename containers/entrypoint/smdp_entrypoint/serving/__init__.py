@@ -1,1 +1,1 @@
-"""`serve`: answers inference requests with a model, as SageMaker's hosting expects of a container."""
+"""`serve`: answers inference requests with a model, in the way that SageMaker's hosting requires."""

@@ -1,1 +1,1 @@
-"""What all views use to write on a terminal."""
+"""Code with which all views write on a terminal."""

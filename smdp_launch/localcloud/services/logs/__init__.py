@@ -1,1 +1,1 @@
-"""CloudWatch Logs, and the metrics that are found in the logs, read from the jobs' files."""
+"""CloudWatch Logs, and the metrics in the logs, read from the files of the jobs."""
