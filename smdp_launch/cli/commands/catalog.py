@@ -134,8 +134,8 @@ def images(region: str | None, framework: str | None, version: str | None, polic
 def prices(region: str, update: bool, as_json: bool) -> None:
     """List the prices that --update has fetched for a region.
 
-    No prices come with smdp-launch. --update fetches AWS's on-demand prices and saves them for this user, with
-    their date. `plan`, `cost`, `list` and budgets use them where a job file names no price table.
+    smdp-launch has no built-in prices. --update fetches AWS's on-demand prices and saves them for this user, with
+    their date. If a job file names no price table, `plan`, `cost`, `list` and budgets use these prices.
     """
     from datetime import datetime, timezone
 

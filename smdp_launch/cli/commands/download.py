@@ -15,7 +15,7 @@ from smdp_launch.cli.shared import options
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("smdp-results"),
     show_default=True,
-    help="Download into the folder NAME in this folder.",
+    help="Download into the folder NAME within this folder.",
 )
 @click.option("--extract", is_flag=True, help="Extract model.tar.gz to model/ and output.tar.gz to output/.")
 @click.option("--no-limits", is_flag=True, help="With --extract: accept archives of any size.")
@@ -31,12 +31,12 @@ def command(
     region: str | None,
     as_json: bool,
 ) -> None:
-    """Download the model and the output of job NAME (default: the latest) into a folder of its name.
+    """Download the model and the output of job NAME (default: the latest) into a folder with its name.
 
     A file appears only when it is complete. After an interruption, the same command resumes the download.
 
-    --extract refuses an archive of more than 100 GB, 500,000 files and folders, or 100 times its own size, and one
-    that does not fit on the disk.
+    --extract refuses an archive whose content has more than 100 GB, 500,000 files and folders or 100 times the size of
+    the archive, or does not fit on the disk.
     """
     from smdp_launch.api import attach
     from smdp_launch.cli.render.job.download import DownloadView, download_json, print_download

@@ -36,9 +36,9 @@ def command(
     The logs of several hosts are merged by time, with a delay of up to 2 s. The command waits while AWS throttles
     calls, the network is down or credentials are expired.
 
-    A job that fails meanwhile is resumed if `retries` of its job file says so.
+    If the job fails during this time, the command resumes it as `retries` of its job file describes.
 
-    Ctrl-C asks whether to stop the job or to detach from it. The exit code says how the job ended
+    Ctrl-C asks whether to stop the job or to detach from it. The exit code shows how the job ended
     (docs/reference/exit-codes.md).
     """
     from smdp_launch.api import attach

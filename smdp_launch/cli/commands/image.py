@@ -62,7 +62,7 @@ def command() -> None:
     "--wheels",
     metavar="FOLDER",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Install packages from the wheels in this folder first; with --arg INDEX=off, from them alone.",
+    help="Install packages from the wheels in this folder first; with --arg INDEX=off, only from this folder.",
 )
 @click.option("--rebuild", is_flag=True, help="Build even if the same image exists locally.")
 @_tool
@@ -129,7 +129,7 @@ def push(name: str, region: str | None, create: bool, again: bool, tool: str | N
 def inspect(uri: str, user: str | None, as_json: bool) -> None:
     """Show the CUDA, framework, engine and labels of an image, read from its registry.
 
-    The command uses your AWS credentials for ECR, and no login for other registries unless --user is given.
+    The command uses your AWS credentials for ECR. For other registries, it uses no login unless you set --user.
     """
     from smdp_launch.cli.render.image import print_inspection, print_inspection_json
     from smdp_launch.cli.render.terminal.bars import busy

@@ -57,14 +57,14 @@ _NO_NAME = " "
     type=_Template(["mnist", "mnist_tf2", "mnist_keras", "bert", "bert_loop", "detection"]),
     is_flag=False,
     flag_value=_NO_NAME,
-    help="Write a complete example instead: a job file, its scripts and its data. Without a name: list the examples.",
+    help="Write a complete example: a job file, its scripts and its data. Without a name: list the examples.",
 )
 @click.option(
     "--from",
     "sdk_file",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A notebook or script with an estimator or ModelTrainer of the SageMaker SDK: write the job file of that.",
+    help="Write the job file of the estimator or ModelTrainer (SageMaker SDK) in this notebook or script.",
 )
 @click.option("--name", metavar="NAME", callback=_name, help="The job's name. Default: the folder's name.")
 @click.option(
@@ -96,11 +96,12 @@ def command(
 ) -> None:
     """Write a commented job file for the training script in FOLDER (default: the current folder).
 
-    The command reads the scripts without running them. If several may be the training script, it asks which one is.
-    The job file has placeholders for the role, region, image and buckets: fill them in before a launch on AWS.
+    The command reads the scripts without running them. If several scripts may be the training script, it asks which
+    one to use. The job file has placeholders for the role, region, image and buckets: fill them in before a launch on
+    AWS.
 
-    With --from, the job file is that of a call of the SageMaker Python SDK (PyTorch, TensorFlow, HuggingFace, Estimator
-    or ModelTrainer) in a notebook or script, which is read without running it.
+    With --from, the command reads a notebook or script without running it, and writes the job file for its call of the
+    SageMaker Python SDK (PyTorch, TensorFlow, HuggingFace, Estimator or ModelTrainer).
     """
     from smdp_launch.checking.job import check_job
     from smdp_launch.cli.render.diagnostics import print_diagnostics

@@ -66,7 +66,7 @@ def command(
     With --local, the job runs on this machine: the same request, entrypoint and script, on simulated hosts.
     Without it, the job runs on SageMaker.
 
-    Ctrl-C asks whether to stop the job or to detach from it. The exit code says how the job ended
+    Ctrl-C asks whether to stop the job or to detach from it. The exit code shows how the job ended
     (docs/reference/exit-codes.md).
     """
     from smdp_launch.planning.saved import is_saved_plan

@@ -51,8 +51,8 @@ def command(
 ) -> None:
     """List the jobs that were launched from this folder, newest first: status, place, time, hosts and cost.
 
-    With --region, list all training jobs of your AWS account in that region. With --team, list those that have a
-    tag, in that region or in the region of your AWS configuration.
+    With --region, list all training jobs of your AWS account in that region. With --team, list only the training jobs
+    with a tag, in that region or in the region of your AWS configuration.
     """
     from smdp_launch.cli.render.job.listing import list_json, print_jobs
     from smdp_launch.cli.render.terminal.retries import print_retry

@@ -30,11 +30,11 @@ def command(
 ) -> ExitCode:
     """Launch a new job that continues job NAME (default: the latest) from its checkpoints.
 
-    The new job has a new name and the old job's checkpoint location, data, source archive and limits. The command
-    refuses a job that completed, still runs, has no checkpoints, or was resumed before.
+    The new job has a new name. It has the checkpoint location, data, source archive and limits of the old job. The
+    command refuses a job that completed, still runs, has no checkpoints, or was resumed before.
 
-    For a sweep that has ended, launch a new sweep that starts from its trials and runs those without a result. If each
-    has a result, it runs as many again; a grid is then refused.
+    For a sweep that has ended, the command launches a new sweep, which uses the results of the old trials. It runs as
+    many trials as have no result. If all trials have a result, it runs the same number again, but refuses a grid.
     """
     from smdp_launch.cli.shared.sweeps import resumed_sweep, sweep_of
 

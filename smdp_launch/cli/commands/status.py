@@ -25,7 +25,7 @@ def command(name: str | None, region: str | None, as_json: bool) -> None:
 
     For a sweep, show its trials, as `trials` does.
 
-    The exit code is 0 for every outcome: use `follow` for an exit code that says how the job ended.
+    The exit code is 0 for every outcome. The exit code of `follow` shows how the job ended.
     """
     from smdp_launch.api import attach
     from smdp_launch.cli.render.job.status import RunNow, print_status, status_json

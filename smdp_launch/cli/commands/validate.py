@@ -27,14 +27,14 @@ _FORMATS = {"sarif": "sarif", "junit": "junit", "github": "annotations", "gitlab
 @options.several_job_files
 @options.settings
 @click.option(
-    "--fix", is_flag=True, help="Show the fixes that need no decision as a diff, and apply them after confirmation."
+    "--fix", is_flag=True, help="Show a diff with the fixes that need no decision, and apply them after confirmation."
 )
 @click.option("--yes", is_flag=True, help="With --fix: apply the fixes without confirmation.")
 @click.option(
     "--format",
     "review",
     type=click.Choice(list(_FORMATS)),
-    help="Print a report for code review: SARIF, JUnit XML, or marks in changes on GitHub or GitLab.",
+    help="Print a report for code review: SARIF, JUnit XML, or annotations for GitHub or GitLab.",
 )
 @options.json_document
 def command(
@@ -42,7 +42,7 @@ def command(
 ) -> None:
     """Check each JOBFILE (default: job.yaml) and report every error at once. No network and no credentials are needed.
 
-    The exit code is 0 if all files are valid, and 3 if one is not. With --fix, it is that of the fixed file.
+    The exit code is 0 if all files are valid, and 3 if a file is not valid. With --fix, it describes the fixed file.
     """
     if yes and not fix:
         raise click.UsageError("--yes requires --fix")

@@ -43,13 +43,13 @@ def capacity_options(command: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         type=click.Path(path_type=Path),
         shell_complete=job_files,
-        help="With --wait-for-capacity, another job file to try, such as the job in another region; may be repeated.",
+        help="With --wait-for-capacity: also try this job file, such as the job in another region; may be repeated.",
     )
     wait = click.option(
         "--wait-for-capacity",
         metavar="TIME",
         callback=_seconds,
-        help="If SageMaker has no hosts for the job, create it again until it gets some, for so long, such as 6h.",
+        help="If SageMaker has no hosts for the job, create it again until this time, such as 6h, is over.",
     )
     return wait(also(command))
 

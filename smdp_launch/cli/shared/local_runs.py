@@ -67,7 +67,7 @@ def local_options(command: _Command) -> _Command:
             "--network",
             metavar="own|SPEED",
             callback=_network,
-            help="Give the job a network of its own, or links of a speed such as 1gbit (needs root).",
+            help="Give the job its own network; with a speed such as 1gbit, also limit its links (needs root).",
         ),
         _option("--cuda-on-cpu", is_flag=True, help="Emulate CUDA on the CPU (docs/how-to/cuda-on-cpu.md)."),
     ]

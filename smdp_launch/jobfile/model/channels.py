@@ -21,7 +21,7 @@ class S3Channel(Section):
     ] = "File"
     distribution: Annotated[
         Literal["FullyReplicated", "ShardedByS3Key"],
-        Field(description="Every host gets all objects, or each host gets a share of them."),
+        Field(description="Whether every host gets all objects, or each host gets a part of the objects."),
     ] = "FullyReplicated"
     data_type: Annotated[
         Literal["S3Prefix", "ManifestFile", "AugmentedManifestFile"], Field(description="What `s3` refers to.")
@@ -31,12 +31,13 @@ class S3Channel(Section):
         Field(max_length=16, description="The attributes to read from an augmented manifest."),
     ] = None
     shuffle: Annotated[
-        int | None, Field(ge=0, le=2**63 - 1, description="Seed to shuffle the objects in each epoch (Pipe mode).")
+        int | None,
+        Field(ge=0, le=2**63 - 1, description="Seed with which the objects are shuffled in each epoch (Pipe mode)."),
     ] = None
     content_type: Annotated[
         str | None, Field(min_length=1, max_length=256, pattern=r"^[^\n]*$", description="MIME type of the data.")
     ] = None
-    compression: Annotated[Literal["None", "Gzip"], Field(description="How the objects are compressed.")] = "None"
+    compression: Annotated[Literal["None", "Gzip"], Field(description="Compression of the objects.")] = "None"
     record_wrapping: Annotated[Literal["None", "RecordIO"], Field(description="Wrap each object as a record.")] = "None"
 
 
@@ -51,9 +52,7 @@ class FsxChannel(Section):
     ] = None
     deployment_type: Annotated[
         Literal["SCRATCH_2", "PERSISTENT_1", "PERSISTENT_2"] | None,
-        Field(
-            description="Type of the file system; with the next two keys, it gives the throughput that the plan checks."
-        ),
+        Field(description="Type of the file system; with the next two keys, it determines the throughput."),
     ] = None
     throughput_per_unit: Annotated[
         int | None,

@@ -15,19 +15,21 @@ class Notify(Section):
         Field(
             min_length=1,
             max_length=2,
-            description="`end`: the job has ended; `trouble`: it lost its spot capacity, or it makes no progress.",
+            description="`end`: the job has ended; `trouble`: a spot interruption, or the job makes no progress.",
         ),
     ] = Field(default=["end", "trouble"])
     command: Annotated[
         Text | None,
-        Field(description="Command to run in the job file's folder, with the message as JSON on its input."),
+        Field(
+            description="Command that gets the message as JSON on its standard input; runs in the job file's folder."
+        ),
     ] = None
     webhook: Annotated[
         WebhookVariable | None,
-        Field(description="Name of the environment variable with the URL that the message is posted to, as JSON."),
+        Field(description="Name of the environment variable with the URL to which the message is posted as JSON."),
     ] = None
     sns: Annotated[
         SnsTopic | None,
-        Field(description="ARN of the SNS topic that the message is published to, with your credentials."),
+        Field(description="ARN of the SNS topic to which the message is published, with your credentials."),
     ] = None
-    local: Annotated[bool, Field(description="Also notify of local runs.")] = False
+    local: Annotated[bool, Field(description="Also send messages about local runs.")] = False

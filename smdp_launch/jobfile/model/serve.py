@@ -32,40 +32,41 @@ class Serve(Section):
         Kind,
         Field(
             description=(
-                "`realtime`: hosts that answer at once; `serverless`: you set memory, not hosts; `async`: answers in"
-                " S3; `batch`: a transform job over `input`."
+                "`realtime`: hosts that answer at once; `serverless`: no hosts to choose; `async`: answers in S3;"
+                " `batch`: a transform job over `input`."
             )
         ),
     ] = "realtime"
     entry: Annotated[
-        Text | None, Field(description="Script with `model_fn`, at the top of `script.source`; packed with the model.")
+        Text | None,
+        Field(description="Script with `model_fn`, at the top of `script.source`; it is packed with the model."),
     ] = None
     image: Annotated[
-        Image | None, Field(description="URI of the serving image; AWS's image of the framework by default.")
+        Image | None, Field(description="URI of the serving image; by default AWS's image of the framework.")
     ] = None
     instance_type: Annotated[
-        InstanceType | None,
-        Field(description="Instance type, such as ml.m5.large; all kinds except `serverless` need one."),
+        InstanceType | None, Field(description="Such as ml.m5.large; required for all kinds except `serverless`.")
     ] = None
     instance_count: Annotated[int, Field(ge=1, le=1000, description="Number of hosts.")] = 1
     memory_mb: Annotated[
         Literal[1024, 2048, 3072, 4096, 5120, 6144] | None, Field(description="Memory of a `serverless` endpoint (MB).")
     ] = None
     concurrency: Annotated[
-        int | None, Field(ge=1, le=200, description="Requests that a `serverless` endpoint answers at a time.")
+        int | None,
+        Field(ge=1, le=200, description="Number of requests that a `serverless` endpoint answers at the same time."),
     ] = None
     environment: Annotated[
         dict[VariableName, VariableValue],
         Field(max_length=96, description="Environment variables of the serving containers. Do not put secrets here."),
     ] = Field(default={})
     startup_timeout: Annotated[
-        _Timeout | None, Field(description="Seconds until a container must answer its health check, 60 to 3600.")
+        _Timeout | None, Field(description="Seconds within which a container must answer its health check, 60 to 3600.")
     ] = None
     download_timeout: Annotated[
-        _Timeout | None, Field(description="Seconds until the model must be on the host, 60 to 3600.")
+        _Timeout | None, Field(description="Seconds within which the model must be on the host, 60 to 3600.")
     ] = None
     lifetime: Annotated[
-        int | None, Field(ge=60, le=365 * DAY, description="Seconds after which the endpoint is to be deleted.")
+        int | None, Field(ge=60, le=365 * DAY, description="Seconds after which the endpoint should be deleted.")
     ] = None
     expiry_role: Annotated[
         Role | None,
@@ -73,7 +74,7 @@ class Serve(Section):
     ] = None
     max_usd: Annotated[
         float | None,
-        Field(gt=0, le=1e9, description="Most USD that the endpoint may cost during `lifetime`; more is refused."),
+        Field(gt=0, le=1e9, description="Maximum cost of the endpoint during `lifetime`, in USD."),
     ] = None
     input: Annotated[S3Uri | None, Field(description="Location of the objects that a `batch` transform reads.")] = None
     content_type: Annotated[

@@ -50,11 +50,9 @@ SCHEMA_VERSION = 1
 
 
 class Framework(Section):
-    name: Annotated[Literal["pytorch", "tensorflow"], Field(description="The framework the script trains with.")]
-    version: Annotated[Version, Field(description='Framework version, such as "2.0.1"; "2.0" is the newest 2.0.x.')]
-    python: Annotated[
-        PythonVersion | None, Field(description='Python version, such as "3.10"; that of the image by default.')
-    ] = None
+    name: Annotated[Literal["pytorch", "tensorflow"], Field(description="The framework that the script uses.")]
+    version: Annotated[Version, Field(description='Such as "2.0.1"; "2.0" is the newest 2.0.x.')]
+    python: Annotated[PythonVersion | None, Field(description='Such as "3.10"; by default that of the image.')] = None
     transformers: Annotated[
         Version | None, Field(description="Version of Hugging Face transformers; selects AWS's Hugging Face image.")
     ] = None
@@ -62,9 +60,9 @@ class Framework(Section):
 
 class Script(Section):
     entry: Annotated[Text, Field(description="The script, relative to `source`.")]
-    source: Annotated[Text, Field(description="Folder that every host gets a copy of, relative to the job file.")]
+    source: Annotated[Text, Field(description="Folder that is copied to every host, relative to the job file.")]
     source_limit_mb: Annotated[
-        int, Field(ge=1, le=10_000, description="A source folder larger than this is refused (MB).")
+        int, Field(ge=1, le=10_000, description="Largest allowed size of the source folder (MB).")
     ] = 100
     hyperparameters: Annotated[
         dict[HyperparameterName, JsonValue],
@@ -73,27 +71,29 @@ class Script(Section):
 
 
 class Compute(Section):
-    instance_type: Annotated[InstanceType, Field(description="Instance type, such as ml.p4d.24xlarge.")]
+    instance_type: Annotated[InstanceType, Field(description="Such as ml.p4d.24xlarge.")]
     instance_count: Annotated[int, Field(ge=1, le=1000, description="Number of hosts.")]
     fallback_types: Annotated[
         list[InstanceType] | None,
         Field(
-            min_length=1, max_length=4, description="Types to try, in this order, if `instance_type` has no capacity."
+            min_length=1,
+            max_length=4,
+            description="Types that SageMaker tries in this order if `instance_type` has no capacity.",
         ),
     ] = None
     volume_gb: Annotated[
-        int, Field(ge=1, le=16384, description="GB of storage on each host; hosts with local NVMe ignore it.")
+        int, Field(ge=1, le=16384, description="GB of storage on each host; no effect on hosts with local NVMe.")
     ] = 30
-    max_run: Annotated[Seconds, Field(description="Seconds until the job is stopped, 28 days at most.")] = DAY
+    max_run: Annotated[Seconds, Field(description="Seconds after which the job is stopped; at most 28 days.")] = DAY
     max_pending: Annotated[
         int | None, Field(ge=1800, le=28 * DAY, description="Seconds to wait for capacity before the job fails.")
     ] = None
     keep_alive: Annotated[
         int | None,
-        Field(ge=1, le=21600, description="Seconds to keep the hosts, at full price, for the next job."),
+        Field(ge=1, le=21600, description="Seconds for which the hosts are kept for the next job, at full price."),
     ] = None
     retries: Annotated[
-        int | None, Field(ge=1, le=30, description="How often SageMaker restarts the job after an internal error.")
+        int | None, Field(ge=1, le=30, description="How often SageMaker restarts the job after internal errors.")
     ] = None
     training_plan: Annotated[
         TrainingPlanArn | None, Field(description="ARN of the training plan whose reserved instances the job uses.")
@@ -106,7 +106,7 @@ class Compute(Section):
 class Spot(Section):
     max_wait: Annotated[
         Seconds | None,
-        Field(description="Seconds for the wait for spot capacity and the run together; at least `compute.max_run`."),
+        Field(description="Seconds of waiting time and run time together; at least `compute.max_run`."),
     ] = None
 
 
@@ -137,14 +137,16 @@ class Encryption(Section):
 
 
 class Output(Section):
-    s3: Annotated[S3Uri, Field(description="Location of the source archive and the results; each job adds its name.")]
+    s3: Annotated[
+        S3Uri, Field(description="Location of the source archive and the results; the job's name is added to it.")
+    ]
     compression: Annotated[Literal["gzip", "none"], Field(description="Whether to pack the model as model.tar.gz.")] = (
         "gzip"
     )
 
 
 class Checkpoint(Section):
-    s3: Annotated[S3Uri, Field(description="Location of the checkpoints; each job adds its name.")]
+    s3: Annotated[S3Uri, Field(description="Location of the checkpoints; the job's name is added to it.")]
     path: Annotated[ContainerPath, Field(description="Folder in the container that is synchronized with `s3`.")] = (
         "/opt/ml/checkpoints"
     )
@@ -181,20 +183,20 @@ class Batch(Section):
 class Model(Section):
     """What the training of the model keeps in the memory of a GPU, for the check against the instance type."""
 
-    parameters: Annotated[int, Field(ge=1, le=10**14, description="Parameters of the whole model.")]
+    parameters: Annotated[int, Field(ge=1, le=10**14, description="Number of parameters of the whole model.")]
     trainable: Annotated[
-        int | None, Field(ge=1, le=10**14, description="Parameters with gradients; all of them by default.")
+        int | None, Field(ge=1, le=10**14, description="Number of parameters with gradients; by default all.")
     ] = None
     dtype: Annotated[
         Literal["float32", "bfloat16", "float16"], Field(description="Type of the parameters and their gradients.")
     ] = "float32"
     optimizer: Annotated[
         Literal["sgd", "momentum", "adam", "adamw", "adam8bit", "adafactor"] | None,
-        Field(description="The optimizer; `momentum` stands for all with one state, as RMSprop, Adagrad and Lion."),
+        Field(description="The optimizer; write `momentum` also for RMSprop, Adagrad, Lion and others with one state."),
     ] = None
     sharding: Annotated[
         Literal["none", "optimizer", "gradients", "parameters"],
-        Field(description="What FSDP or ZeRO divides among all workers; each value includes those before it."),
+        Field(description="What FSDP or ZeRO divides among all workers; each value includes the previous values."),
     ] = "none"
 
 
@@ -202,28 +204,29 @@ class EngineOptions(Section):
     """The engine's own options, passed as SMDP_* variables (docs/explanation/engine.md)."""
 
     streams: Annotated[
-        int | None, Field(ge=1, le=16, description="Connections for bulk data between two ranks of different hosts.")
+        int | None,
+        Field(ge=1, le=16, description="Number of connections for bulk data between two ranks of different hosts."),
     ] = None
     piece_kib: Annotated[
         int | None,
-        Field(ge=4, le=65536, description="Size, in KiB, of the pieces in which buffers are summed and sent."),
+        Field(ge=4, le=65536, description="Size in KiB of the pieces in which the engine sums and sends buffers."),
     ] = None
     wire_dtype: Annotated[
         Literal["bfloat16", "float16"] | None,
-        Field(description="Type in which float32 sums are sent between hosts: rounded, with half the bytes."),
+        Field(description="Type in which hosts send float32 sums: rounded, with half the bytes."),
     ] = None
     operation_timeout_s: Annotated[
         float | None, Field(ge=0.01, le=30 * DAY, description="Seconds after which an exchange fails.")
     ] = None
     rendezvous_timeout_s: Annotated[
         float | None,
-        Field(ge=0.01, le=30 * DAY, description="Seconds to wait for all workers at the start."),
+        Field(ge=0.01, le=30 * DAY, description="Seconds for which each worker waits for all workers at the start."),
     ] = None
     heartbeat_s: Annotated[
         float | None,
-        Field(ge=0.1, le=3600, description="A host that acknowledges nothing for this many seconds counts as lost."),
+        Field(ge=0.1, le=3600, description="Seconds without an acknowledgement after which a host counts as lost."),
     ] = None
-    verbose: Annotated[bool | None, Field(description="Print information, not only warnings.")] = None
+    verbose: Annotated[bool | None, Field(description="Also print information, not only warnings.")] = None
     custom_mpi_options: Annotated[
         str | None,
         Field(max_length=2000, pattern=r"^[^\n]*$", description="For `engine: smdistributed`: options for mpirun."),
@@ -233,13 +236,13 @@ class EngineOptions(Section):
 class Budget(Section):
     max_usd: Annotated[
         float | None,
-        Field(gt=0, le=1e9, description="Most USD that the job may cost; a job that can cost more is refused."),
+        Field(
+            gt=0, le=1e9, description="Maximum cost of the job in USD; smdp-launch refuses a job that can cost more."
+        ),
     ] = None
     max_usd_per_week: Annotated[
         float | None,
-        Field(
-            gt=0, le=1e9, description="Most USD for all that you launch in an ISO week (UTC); `launch` refuses more."
-        ),
+        Field(gt=0, le=1e9, description="Maximum cost in USD of all that you launch in an ISO week (UTC)."),
     ] = None
     prices: Annotated[
         Text | None,
@@ -272,28 +275,28 @@ class JobSpec(Section, NotebookView):
         Literal["strict", "extended"],
         Field(
             description=(
-                "`strict`: only what AWS documents for the library; `extended`: also what AWS added later. No effect"
-                " with `nccl` and `gloo`."
+                "`strict`: only types and versions in the documentation of AWS's library; `extended`: also later ones."
+                " No effect with `nccl` and `gloo`."
             )
         ),
     ] = "strict"
-    framework: Annotated[Framework, Field(description="The framework, its version, and that of Python.")]
-    image: Annotated[Image | None, Field(description="URI of the training image; `engine: native` needs one.")] = None
+    framework: Annotated[Framework, Field(description="The framework, its version, and the version of Python.")]
+    image: Annotated[Image | None, Field(description="URI of the training image; `native` needs one.")] = None
     script: Annotated[Script, Field(description="The training script, its folder and its hyperparameters.")]
-    compute: Annotated[Compute, Field(description="The hosts, and the limits of their time.")]
-    spot: Annotated[Spot | None, Field(description="Run on spot capacity, which AWS can take away.")] = None
+    compute: Annotated[Compute, Field(description="The hosts, and the time limits of the job.")]
+    spot: Annotated[Spot | None, Field(description="Run on spot capacity, which AWS can interrupt.")] = None
     channels: Annotated[dict[ChannelName, Channel], Field(max_length=20, description="Input data by channel name.")] = (
         Field(default={})
     )
-    output: Annotated[Output, Field(description="Where the results go.")]
+    output: Annotated[Output, Field(description="Where the results are stored.")]
     checkpoint: Annotated[
-        Checkpoint | None, Field(description="Where checkpoints are kept, so that the job can be resumed.")
+        Checkpoint | None, Field(description="Where checkpoints are stored, so that the job can be resumed.")
     ] = None
     network: Annotated[Network, Field(description="The VPC, and the traffic between the hosts.")] = Network()
-    encryption: Annotated[Encryption, Field(description="KMS keys of what the job writes.")] = Encryption()
-    hang: Annotated[
-        Hang | None, Field(description="When ranks that complete no step are reported, and end the job.")
-    ] = None
+    encryption: Annotated[Encryption, Field(description="KMS keys of the data that the job writes.")] = Encryption()
+    hang: Annotated[Hang | None, Field(description="When a rank counts as hanging, and whether the job then ends.")] = (
+        None
+    )
     retries: Annotated[Retries | None, Field(description="When to resume a failed job as a new one.")] = None
     environment: Annotated[
         dict[VariableName, VariableValue],
@@ -320,19 +323,19 @@ class JobSpec(Section, NotebookView):
     ] = False
     overlay: Annotated[
         dict[str, JsonValue],
-        Field(description="Fields of the CreateTrainingJob request that the job file has no key for."),
+        Field(description="Fields of the CreateTrainingJob request for which the job file has no key."),
     ] = Field(default={})
-    silence: Annotated[list[Code], Field(max_length=100, description="Codes of warnings to leave out.")] = Field(
+    silence: Annotated[list[Code], Field(max_length=100, description="Codes of warnings that are not shown.")] = Field(
         default=[]
     )
-    budget: Annotated[Budget, Field(description="What the job may cost.")] = Budget()
+    budget: Annotated[Budget, Field(description="Limits of the cost.")] = Budget()
     role: Annotated[Role, Field(description="ARN of the execution role.")]
     region: Annotated[Region, Field(description="AWS region, such as us-east-1.")]
     local: Annotated[Local, Field(description="Data of local runs.")] = Local()
     serve: Annotated[Serve | None, Field(description="How `deploy` serves the trained model.")] = None
     notify: Annotated[
         Notify | None,
-        Field(description="What a command that follows the job calls at its end, or if it is in trouble."),
+        Field(description="Who gets a message when the job ends or has a problem."),
     ] = None
     sweep: Annotated[Sweep | None, Field(description="Which hyperparameter values `launch` tries.")] = None
     #: The source of each value. It is not a value of the job, so it is neither compared nor serialized.

@@ -15,21 +15,15 @@ class Hang(Section):
 
     action: Annotated[
         Literal["report", "end", "ignore"] | None,
-        Field(
-            description="What to do about a job that hangs; `report` by default, `end` if `retries.on` contains hang."
-        ),
+        Field(description="What happens if a rank hangs; by default `report`, or `end` if `retries.on` contains hang."),
     ] = None
     after: Annotated[
         float | None,
-        Field(ge=1, le=86400, description="Least time without progress that is a hang, in seconds; 60 by default."),
+        Field(ge=1, le=86400, description="A rank hangs only after this many seconds without progress; 60 by default."),
     ] = None
     factor: Annotated[
         float | None,
-        Field(
-            ge=1,
-            le=10000,
-            description="Least time without progress that is a hang, in usual step times; 10 by default.",
-        ),
+        Field(ge=1, le=10000, description="A rank hangs only after this many times its usual step; 10 by default."),
     ] = None
 
 
@@ -38,4 +32,4 @@ class Retries(Section):
         list[Failure],
         Field(min_length=1, max_length=3, description="Failures after which `launch` and `follow` resume the job."),
     ]
-    at_most: Annotated[int, Field(ge=1, le=20, description="How often a job is resumed.")] = 3
+    at_most: Annotated[int, Field(ge=1, le=20, description="How often the job is resumed at most.")] = 3

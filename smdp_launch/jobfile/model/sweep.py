@@ -47,23 +47,23 @@ class ContinuousRange(Section):
 class Ranges(Section):
     integer: Annotated[
         dict[HyperparameterName, IntegerRange],
-        Field(max_length=30, description="Whole numbers between two bounds, by hyperparameter."),
+        Field(max_length=30, description="For each hyperparameter, a range of whole numbers."),
     ] = Field(default={})
     continuous: Annotated[
         dict[HyperparameterName, ContinuousRange],
-        Field(max_length=30, description="Numbers between two bounds, by hyperparameter."),
+        Field(max_length=30, description="For each hyperparameter, a range of numbers."),
     ] = Field(default={})
     categorical: Annotated[
         dict[HyperparameterName, Annotated[list[JsonValue], Field(min_length=1, max_length=30)]],
-        Field(max_length=30, description="Lists of values, by hyperparameter; each value keeps its type."),
+        Field(max_length=30, description="For each hyperparameter, a list of values; each value keeps its type."),
     ] = Field(default={})
 
 
 class Objective(Section):
     metric: Annotated[
-        MetricName, Field(description="A name of `metrics`; the last value in the log of a trial counts.")
+        MetricName, Field(description="A name in `metrics`; the last value in the log of a trial counts.")
     ]
-    goal: Annotated[Literal["minimize", "maximize"], Field(description="Which values are better.")]
+    goal: Annotated[Literal["minimize", "maximize"], Field(description="Whether smaller or larger values are better.")]
     target: Annotated[float | None, Field(description="End the sweep when a trial reaches this value.")] = None
 
 
@@ -73,21 +73,21 @@ class SweepBudget(Section):
         Field(
             ge=SHORTEST_SWEEP,
             le=LONGEST_SWEEP,
-            description="Seconds until the whole sweep is stopped, 120 to 15768000.",
+            description="Seconds after which the whole sweep is stopped, 120 to 15768000.",
         ),
     ] = None
     max_usd: Annotated[
         float | None,
-        Field(gt=0, le=1e9, description="Most USD that all trials together may cost; more is refused."),
+        Field(gt=0, le=1e9, description="Maximum cost of all trials together, in USD."),
     ] = None
 
 
 class Hyperband(Section):
     min_resource: Annotated[
-        int | None, Field(ge=1, le=20_000, description="Epochs that every trial trains; Hyperband stops none before.")
+        int | None, Field(ge=1, le=20_000, description="Number of epochs before which Hyperband stops no trial.")
     ] = None
     max_resource: Annotated[
-        int | None, Field(ge=1, le=20_000, description="Epochs after which Hyperband stops a trial.")
+        int | None, Field(ge=1, le=20_000, description="Number of epochs after which Hyperband stops every trial.")
     ] = None
 
 
@@ -97,7 +97,7 @@ class WarmStart(Section):
     ]
     type: Annotated[
         Literal["identical", "transfer"],
-        Field(description="`identical`: same data and image; `transfer`: other data or image, same hyperparameters."),
+        Field(description="`identical`: the same data and image; `transfer`: the data and the image may differ."),
     ] = "identical"
 
 
@@ -108,28 +108,29 @@ class Sweep(Section):
     ranges: Annotated[Ranges, Field(description="The hyperparameters that differ between trials, by kind of range.")]
     name: Annotated[
         SweepBaseName | None,
-        Field(description="The sweep is called `NAME-<UTC time>-<4 hex>`; the job's name by default."),
+        Field(description="The sweep is called `NAME-<UTC time>-<4 hex>`; by default NAME is the job's name."),
     ] = None
     strategy: Annotated[
         Strategy,
         Field(
             description=(
-                "`bayesian`: values near those of good trials; `random`; `grid`: each combination of the lists;"
-                " `hyperband`: stops trials that are worse than others."
+                "`bayesian`: values near those of good trials; `random`: random values; `grid`: each combination of the"
+                " lists; `hyperband`: random values, and worse trials are stopped early."
             )
         ),
     ] = "bayesian"
     trials: Annotated[
         int | None, Field(ge=1, le=100_000, description="Number of trials; with `grid`, the number of combinations.")
     ] = None
-    parallel: Annotated[int, Field(ge=1, le=1000, description="Trials that run at a time.")] = 1
+    parallel: Annotated[int, Field(ge=1, le=1000, description="Number of trials that run at the same time.")] = 1
     early_stopping: Annotated[
         Literal["off", "auto"],
         Field(description="`auto`: stop a trial whose metric is worse than the median of earlier trials."),
     ] = "off"
     budget: Annotated[SweepBudget, Field(description="Limits for all trials together.")] = SweepBudget()
     seed: Annotated[
-        int | None, Field(ge=0, le=2**31 - 1, description="Seed with which the values are drawn, to repeat a sweep.")
+        int | None,
+        Field(ge=0, le=2**31 - 1, description="Seed of the random values; the same seed gives the same values."),
     ] = None
     hyperband: Annotated[Hyperband, Field(description="Limits of the strategy `hyperband`.")] = Hyperband()
-    warm_start: Annotated[WarmStart | None, Field(description="Earlier sweeps to start from.")] = None
+    warm_start: Annotated[WarmStart | None, Field(description="Earlier sweeps whose results the sweep uses.")] = None

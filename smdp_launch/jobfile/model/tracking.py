@@ -10,24 +10,24 @@ from smdp_launch.jobfile.model.types import ContainerPath, S3Uri, TrackerName, T
 
 
 class TensorBoard(Section):
-    s3: Annotated[S3Uri, Field(description="Location of the event files; SageMaker adds JOB/tensorboard-output to it.")]
+    s3: Annotated[S3Uri, Field(description="Location of the event files; SageMaker adds JOB/tensorboard-output.")]
     path: Annotated[ContainerPath, Field(description="Folder in the container that is copied to `s3`.")] = (
         "/opt/ml/output/tensorboard"
     )
 
 
 class Mlflow(Section):
-    experiment: Annotated[TrackerName, Field(description="Name of the experiment; it is created if there is none.")]
+    experiment: Annotated[TrackerName, Field(description="Name of the experiment; it is created if it does not exist.")]
     uri: Annotated[
         TrackingUri | None,
-        Field(description="Address of the tracking server, or its ARN in SageMaker; by default the setting of MLflow."),
+        Field(description="Address or SageMaker ARN of the tracking server; by default that of MLflow's settings."),
     ] = None
 
 
 class Wandb(Section):
     project: Annotated[TrackerName, Field(description="Name of the project.")]
     entity: Annotated[
-        TrackerName | None, Field(description="User or team; by default the setting of Weights & Biases.")
+        TrackerName | None, Field(description="User or team; by default that of the client's settings.")
     ] = None
 
 

@@ -33,7 +33,7 @@ def _number(text: str, alternative: str) -> int:
 
 @click.command("checkpoints")
 @options.job_name
-@click.option("--verify", is_flag=True, help="Read all files and compare their SHA-256 with the saved one.")
+@click.option("--verify", is_flag=True, help="Read all files and compare their SHA-256 with the saved values.")
 @click.option(
     "--fetch", metavar="STEP", callback=_one_step, help="Download the checkpoint of this step, or the latest one."
 )
@@ -42,7 +42,7 @@ def _number(text: str, alternative: str) -> int:
     "folder",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="With --fetch: the folder for it. Default: smdp-results/NAME/checkpoints.",
+    help="With --fetch: the folder for the files. Default: smdp-results/NAME/checkpoints.",
 )
 @click.option("--force", is_flag=True, help="With --fetch: replace existing files.")
 @click.option(
@@ -57,7 +57,10 @@ def _number(text: str, alternative: str) -> int:
     "--keep-last", metavar="N", type=click.IntRange(min=1), help="Delete all checkpoints older than the N newest."
 )
 @click.option(
-    "--keep-every", metavar="N", type=click.IntRange(min=1), help="With --keep-last: keep multiples of step N too."
+    "--keep-every",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="With --keep-last: also keep the steps that are multiples of N.",
 )
 @click.option("--yes", "-y", is_flag=True, help="Delete without confirmation.")
 @options.region
@@ -77,12 +80,12 @@ def command(
 ) -> ExitCode:
     """List the checkpoints of job NAME (default: the latest) in S3: step, state, time, size and ranks.
 
-    NAME may also be an S3 location (s3://BUCKET/PREFIX) that no job of this folder has.
+    NAME may also be an S3 location (s3://BUCKET/PREFIX), for a job that was not launched from this folder.
 
     A sharded checkpoint is whole if its marker names all of its files, with these sizes. --verify also compares their
     content, and exits with code 10 if a checkpoint is torn.
 
-    A deletion asks for confirmation. It deletes nothing that a job needs that has not ended.
+    A deletion asks for confirmation. It deletes no checkpoint that a running job needs.
     """
     from smdp_launch.cli.commands.checkpoints.session import Request, run
 

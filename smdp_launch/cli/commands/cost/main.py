@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Sum the costs by job, tag or week (ISO weeks of the launch, UTC).",
 )
-@click.option("--tag", metavar="KEY", help="With --by tag: only the values of this tag.")
+@click.option("--tag", metavar="KEY", help="With --by tag: count only the values of this tag.")
 @options.since("Count only what was launched since then: 10m, 2h, 3d, 2026-11-21, 2026-11-21T14:30.")
 @click.option(
     "--prices",
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Table of prices to use first (docs/reference/catalog.md).",
 )
-@click.option("--offline", is_flag=True, help="Use only what this folder has recorded, and call no service.")
+@click.option("--offline", is_flag=True, help="Use only the records of this folder, and call no service.")
 @click.option("--all-folders", is_flag=True, help="Count all folders from which you launched jobs on this machine.")
 @options.json_document
 def command(
@@ -45,9 +45,9 @@ def command(
 ) -> None:
     """Show what was spent on the jobs, sweeps, endpoints and warm pools that were launched from this folder.
 
-    The seconds are those that AWS bills. The prices are those of the launch, else those that
-    `catalog prices --update` has fetched. Endpoints and warm pools that cost money now are listed with the command that
-    ends them. Storage, data transfer and serverless requests are not counted.
+    The seconds are those that AWS bills. The prices are those of the launch, or those that `catalog prices --update`
+    has fetched. For each endpoint and warm pool that costs money now, the command that ends it is shown. Storage, data
+    transfer and serverless requests are not counted.
     """
     from datetime import timezone
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     "job_file",
     metavar="JOBFILE",
     type=click.Path(path_type=Path),
-    help="Job file with the section serve. Default: the one that the job was launched from.",
+    help="Job file with the section serve. Default: the file from which the job was launched.",
 )
 @options.settings
 @click.option("--local", is_flag=True, help="Serve the model of a local job on this machine.")
@@ -55,10 +55,10 @@ def command(
     region: str | None,
     as_json: bool,
 ) -> ExitCode:
-    """Serve the model of job NAME (default: the latest) as the section serve of its job file says.
+    """Serve the model of job NAME (default: the latest) with the settings in the section serve of its job file.
 
-    The command creates a model, an endpoint configuration and an endpoint, all with the name of the job, or none of
-    them: what cannot be completed is deleted again. An endpoint costs money until `undeploy` deletes it.
+    The command creates a model, an endpoint configuration and an endpoint, all with the name of the job. If one of
+    them cannot be created, the command deletes the others. An endpoint costs money until `undeploy` deletes it.
     """
     from smdp_launch.cli.shared.local_runs import require_linux
 

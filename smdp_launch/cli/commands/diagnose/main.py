@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     help="Read a saved log instead of a job's, such as a CloudWatch export; - reads standard input.",
 )
 @click.option(
-    "--exit-code", is_flag=True, help="Exit with a code of 20 to 29 for a cause (docs/reference/exit-codes.md)."
+    "--exit-code",
+    is_flag=True,
+    help="Exit with a code from 20 to 29 that names the cause (docs/reference/exit-codes.md).",
 )
 @options.region
 @options.json_document

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     type=click.Choice(("pipeline", "airflow")),
     help="pipeline: a definition for SageMaker Pipelines; airflow: arguments of SageMakerTrainingOperator.",
 )
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it to this file.")
-@click.option("--upload", is_flag=True, help="Also upload the source archive that it refers to, with your credentials.")
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the step to this file.")
+@click.option("--upload", is_flag=True, help="Also upload the source archive of the step, with your credentials.")
 def command(job_file: Path, settings: tuple[str, ...], system: System, output: Path | None, upload: bool) -> None:
     """Print JOBFILE (default: job.yaml) as a step of a pipeline, as JSON.
 
     The step has the exact request of `plan`. No job is created. Without --upload, no network and no credentials are
-    needed; the step can run once its source archive is uploaded.
+    needed, but the step can run only after its source archive has been uploaded.
     """
     from smdp_launch.cli.render.diagnostics import print_diagnostics
     from smdp_launch.cli.render.json_output import json_text

@@ -16,7 +16,9 @@ _STANDARD_INPUT = "-"
 
 @click.command("invoke")
 @click.argument("arguments", nargs=-1, metavar="[NAME] FILE|-", required=True)
-@click.option("--content-type", metavar="TYPE", help="MIME type of FILE. Default: serve.content_type, or by its name.")
+@click.option(
+    "--content-type", metavar="TYPE", help="MIME type of FILE. Default: serve.content_type, or by the file's name."
+)
 @click.option("--accept", metavar="TYPE", help="MIME type of the answer.")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the answer to this file.")
 @click.option(

@@ -54,11 +54,11 @@ def command(
 ) -> int:
     """Measure the network between the hosts of JOBFILE (default: job.yaml), and print a table of all links.
 
-    The probe is a job of its own with the same image, hosts and network, without data and without the script. It takes
-    about a minute, and is stopped after five. It fails if a link has less than half of its known rate, or less than
-    --require-network; the exit code is then 10.
+    The probe is a separate job with the same image, hosts and network, without data and without the script. It takes
+    about a minute, and is stopped after five minutes. If a link has less than half of its known rate, or less than
+    --require-network, the exit code is 10.
 
-    With --local it runs on this machine: add --network SPEED for links of a known speed.
+    With --local, the probe runs on this machine: add --network SPEED for links of a known speed.
     """
     from smdp_launch.jobs.network_probe import probe_job
 

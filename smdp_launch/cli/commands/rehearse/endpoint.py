@@ -34,10 +34,14 @@ _asked = combined(
         metavar="FILE",
         required=True,
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="The request that is sent again and again.",
+        help="The request, which is sent repeatedly.",
     ),
-    click.option("--content-type", metavar="TYPE", help="Its MIME type. Default: serve.content_type, or by its name."),
-    click.option("--job", "trained", metavar="NAME", help="The local job of the model. Default: the latest."),
+    click.option(
+        "--content-type",
+        metavar="TYPE",
+        help="MIME type of the request. Default: serve.content_type, or by the file's name.",
+    ),
+    click.option("--job", "trained", metavar="NAME", help="The local job with the model. Default: the latest."),
 )
 _after = click.option(
     "--after",
@@ -91,7 +95,7 @@ def crash(**values: Any) -> ExitCode:
 def overload(**values: Any) -> ExitCode:
     """Serve the model of JOBFILE (default: job.yaml) locally, and refuse its requests for some seconds.
 
-    The endpoint passes if it answers again. The report says how long a caller has to retry.
+    The endpoint passes if it answers again. The report shows how long a caller has to retry.
     """
     return _rehearse("overload", **values)
 

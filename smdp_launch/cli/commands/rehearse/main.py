@@ -147,7 +147,7 @@ def kill(within: float, **values: Any) -> int:
 @duration(10, "Seconds that the worker is paused.")
 @run_options
 def slow(**values: Any) -> int:
-    """Pause a worker of JOBFILE (default: job.yaml), as a slow disk or a busy neighbour does.
+    """Pause a worker of JOBFILE (default: job.yaml), as if its host were overloaded.
 
     The job passes if the other workers report the rank, and the job continues and completes.
 
@@ -222,7 +222,7 @@ def slow_input(rate: float, latency: float, **values: Any) -> int:
     """Limit how fast the hosts of JOBFILE (default: job.yaml) read their channels, as slow storage does.
 
     The hosts read all channels while they train, also those in File mode. The job passes if it completes. The report
-    says how much was read, and how long the hosts waited for it.
+    shows how much the hosts read, and how long they waited for it.
     """
     return _rehearse("slow-input", rate=rate, latency=latency, after=None, at=_NOWHERE, seconds=0.0, **values)
 

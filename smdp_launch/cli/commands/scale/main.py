@@ -38,7 +38,7 @@ from smdp_launch.cli.shared.checking import check
     metavar="[TYPE=]SECONDS",
     multiple=True,
     callback=values.step_times,
-    help="Seconds of a step on one GPU without communication; may be repeated for other types.",
+    help="Seconds of a step on one GPU without any exchange; may be repeated for other types.",
 )
 @click.option(
     "--from",
@@ -82,7 +82,10 @@ from smdp_launch.cli.shared.checking import check
     "--batch", metavar="N", type=click.IntRange(1, 10**9), help="Samples per step on each GPU. Default: the job's."
 )
 @click.option(
-    "--samples", metavar="N", type=click.IntRange(1, 10**15), help="Samples per epoch, for its hours and cost."
+    "--samples",
+    metavar="N",
+    type=click.IntRange(1, 10**15),
+    help="Samples per epoch, for the hours and the cost of an epoch.",
 )
 @click.option(
     "--prices", metavar="FILE", type=click.Path(path_type=Path), help="Table of prices, instead of `budget.prices`."
@@ -144,7 +147,7 @@ def command(
     """Model the step time, efficiency and cost of JOBFILE (default: job.yaml) on more hosts or other instance types.
 
     The command compares three ways to exchange gradients: this engine, a schedule like that of AWS's library, and a
-    ring like NCCL's. It measures nothing and launches nothing. It prints every assumption with its origin.
+    ring like NCCL's. It measures nothing and launches nothing. It prints every assumption with its source.
 
     The time of a step comes from --step-time, from the model of --trace, or from the latest run of the job.
     """

@@ -44,13 +44,23 @@ class _Given(NamedTuple):
 
 @click.command("size")
 @click.argument("job", metavar="[NAME|JOBFILE]", required=False)
-@click.option("--bytes-per-second", metavar="SIZE", callback=_bytes, help="What all hosts read, such as 1.5GB.")
-@click.option("--samples-per-second", metavar="N", type=click.FloatRange(0, 1e12, min_open=True), help="Of all hosts.")
+@click.option(
+    "--bytes-per-second",
+    metavar="SIZE",
+    callback=_bytes,
+    help="Bytes that all hosts read together in a second, such as 1.5GB.",
+)
+@click.option(
+    "--samples-per-second",
+    metavar="N",
+    type=click.FloatRange(0, 1e12, min_open=True),
+    help="Samples that all hosts process together in a second.",
+)
 @click.option("--sample-bytes", metavar="SIZE", callback=_bytes, help="Mean size of a sample, such as 110kB.")
-@click.option("--data-size", metavar="SIZE", callback=_bytes, help="All data, such as 1.2TB.")
+@click.option("--data-size", metavar="SIZE", callback=_bytes, help="Size of all data, such as 1.2TB.")
 @click.option("--object-size", metavar="SIZE", callback=_bytes, help="Mean size of an object in S3, such as 150MB.")
 @click.option("--hosts", metavar="N", type=click.IntRange(1, 1000), help="Number of hosts (default: the job's, or 1).")
-@click.option("--efa", is_flag=True, help="Only FSx file systems with EFA.")
+@click.option("--efa", is_flag=True, help="Show only FSx file systems with EFA.")
 @click.option(
     "--prices",
     metavar="FILE",
@@ -72,10 +82,11 @@ def command(
     region: str | None,
     as_json: bool,
 ) -> None:
-    """Show which storage delivers the data as fast as a job reads it, and what limits the others.
+    """Show which storage can deliver the data as fast as a job reads it, and what limits the others.
 
-    The rate is what the workers of job NAME (default: the latest) read in their useful time. For a JOBFILE it is the
-    rate of its latest run. --bytes-per-second, or --samples-per-second with --sample-bytes, replaces it.
+    The rate is that at which the workers of job NAME (default: the latest) would not wait for input. For a JOBFILE, it
+    is the rate of its latest run. To set another rate, use --bytes-per-second, or --samples-per-second with
+    --sample-bytes.
     """
     from smdp_launch.catalog.prices import read_prices
     from smdp_launch.cli.render.size import print_sizing

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 @click.command("undeploy")
 @options.endpoint_name
 @click.option("--yes", "-y", is_flag=True, help="Delete without confirmation.")
-@click.option("--wait/--no-wait", default=True, help="Wait until the endpoint is gone (the default).")
+@click.option("--wait/--no-wait", default=True, help="Wait until the endpoint is deleted (the default).")
 @options.endpoint_region
 @options.json_document
 def command(name: str | None, yes: bool, wait: bool, region: str | None, as_json: bool) -> ExitCode:
     """Delete endpoint NAME (default: the latest), its configuration, its model and its packed model.
 
-    The model that the training job wrote stays. On AWS, the command asks for confirmation. It can be repeated. Once it
-    has deleted the endpoint, Ctrl-C does not keep the rest.
+    The model that the training job wrote remains. On AWS, the command asks for confirmation. You can repeat the
+    command. After it has deleted the endpoint, Ctrl-C does not stop the other deletions.
     """
     from smdp_launch.cli.render.next_step import print_note
     from smdp_launch.cli.render.serving import print_undeployed, undeployed_json
