@@ -62,7 +62,7 @@ class Framework(Section):
 
 class Script(Section):
     entry: Annotated[Text, Field(description="The script, relative to `source`.")]
-    source: Annotated[Text, Field(description="Folder that every host gets a copy of, relative to the job file.")]
+    source: Annotated[Text, Field(description="Folder that is copied to every host, relative to the job file.")]
     source_limit_mb: Annotated[
         int, Field(ge=1, le=10_000, description="A source folder larger than this is refused (MB).")
     ] = 100
@@ -190,7 +190,9 @@ class Model(Section):
     ] = "float32"
     optimizer: Annotated[
         Literal["sgd", "momentum", "adam", "adamw", "adam8bit", "adafactor"] | None,
-        Field(description="The optimizer; `momentum` stands for all with one state, as RMSprop, Adagrad and Lion."),
+        Field(
+            description="The optimizer; `momentum` stands for those with one state, such as RMSprop, Adagrad and Lion."
+        ),
     ] = None
     sharding: Annotated[
         Literal["none", "optimizer", "gradients", "parameters"],

@@ -21,14 +21,16 @@ class Hang(Section):
     ] = None
     after: Annotated[
         float | None,
-        Field(ge=1, le=86400, description="Least time without progress that is a hang, in seconds; 60 by default."),
+        Field(
+            ge=1, le=86400, description="A rank hangs after at least this many seconds without progress; 60 by default."
+        ),
     ] = None
     factor: Annotated[
         float | None,
         Field(
             ge=1,
             le=10000,
-            description="Least time without progress that is a hang, in usual step times; 10 by default.",
+            description="A rank hangs after at least this many of its usual step times; 10 by default.",
         ),
     ] = None
 
