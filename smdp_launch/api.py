@@ -169,7 +169,7 @@ def launch(job: Plan | JobLike, *, ignore: Collection[str] = ()) -> Job:
 
 
 def launch_sweep(job: Plan | JobLike, *, ignore: Collection[str] = ()) -> Sweep:
-    """As `launch`, for a job with the section ``sweep``: many jobs, the trials. Return while they run.
+    """Launch a sweep: a job with the section ``sweep`` starts many jobs, its trials. Return while they run.
 
     Args:
         ignore: as for `launch`.
