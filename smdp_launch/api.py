@@ -169,7 +169,7 @@ def launch(job: Plan | JobLike, *, ignore: Collection[str] = ()) -> Job:
 
 
 def launch_sweep(job: Plan | JobLike, *, ignore: Collection[str] = ()) -> Sweep:
-    """As `launch`, for a job with the section ``sweep``: many jobs, the trials. Return while they run.
+    """Launch a sweep: a job with the section ``sweep`` starts many jobs, its trials. Return while they run.
 
     Args:
         ignore: as for `launch`.
@@ -197,8 +197,8 @@ def attach(name: str | None = None, *, region: str | None = None) -> Job:
         region: the AWS region of a job that was not launched from this folder.
 
     Raises:
-        Refused: no job was launched from this folder, none has this name and no region is given, or several have this
-            prefix.
+        Refused: no job was launched from this folder; no job has this name, and ``region`` is None; or several jobs
+            have this prefix.
         EnvironmentProblem: the state folder of the job's local cloud no longer exists.
 
     Examples:
@@ -226,21 +226,21 @@ def attach(name: str | None = None, *, region: str | None = None) -> Job:
 def deploy(
     job: Job | str | None = None, *, job_file: str | PathLike[str] | None = None, settings: Sequence[str] = ()
 ) -> Endpoint:
-    """Serve the model of a job as the section ``serve`` of its job file says. Return when the endpoint answers.
+    """Serve the model of a job with the section ``serve`` of its job file. Return when the endpoint answers.
 
-    A batch transform has ended then. An endpoint on AWS costs money until `Endpoint.undeploy`.
+    For a batch transform, return when it has ended. An endpoint on AWS costs money until `Endpoint.undeploy`.
 
     Args:
         job: a job that has ended, or its name; by default the last one launched from the current folder.
-        job_file: the file with the section; by default the one that the job was launched from.
+        job_file: the file with the section; by default the job file of the launch.
         settings: as for ``--set``, such as ``serve.lifetime=3600``.
 
     Raises:
         JobFileRefused: the job file has errors.
         Refused: the job still runs or wrote no model, the file has no section ``serve`` or has placeholders, or another
             deployment has the name.
-        EndpointFailed: the container did not start, or the transform failed; nothing is left of the deployment.
-        ServiceProblem: the service refused; nothing is left of the deployment.
+        EndpointFailed: the container did not start, or the transform failed; the deployment leaves no resources behind.
+        ServiceProblem: the service refused; the deployment leaves no resources behind.
     """
     trained = job if isinstance(job, Job) else attach(job)
     launched = find_launch(trained.name)

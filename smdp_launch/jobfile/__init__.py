@@ -1,1 +1,1 @@
-"""Job file text to a validated job, with the origin of each value and diagnostics."""
+"""Reads the text of a job file: a validated job, the origin of each value, and diagnostics."""

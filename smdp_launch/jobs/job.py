@@ -47,9 +47,9 @@ class Job(NotebookView):
         where: the AWS region, or ``local``.
         output: the S3 location of its results; None for a job that was found by its name.
         last_seen: its status at the last call.
-        outcome: how it ended; None until a call has shown its end.
+        outcome: the outcome of the job; None until a call has shown that the job has ended.
         on_waiting: called with each ``Waiting``: the service is busy or unreachable, and the call is retried.
-        numbers: what the job has reported, as of the last `follow`, `wait`, `watch` or `metrics`.
+        numbers: the values that the job had reported at the last `follow`, `wait`, `watch` or `metrics`.
         last_description: the answer of the last call that described the job.
     """
 
@@ -189,7 +189,7 @@ class Job(NotebookView):
             host: such as ``algo-2``.
             rank: only the lines of this worker.
             grep: a regular expression that the text contains.
-            tail: only the last so many lines.
+            tail: at most this many lines, the last ones.
         """
         wanted = LogFilter(since, host, rank, re.compile(grep) if grep is not None else None, tail)
         with self.connected() as clients:
@@ -202,19 +202,19 @@ class Job(NotebookView):
         return self.numbers
 
     def diagnose(self) -> Verdict:
-        """What holds the job back, from what it has reported until now. The job may run or have ended."""
+        """Why the job is slow, from the values that it has reported until now. The job may run or have ended."""
         return diagnose(self.metrics())
 
     def stop(self) -> str:
         """Request the service to stop the job. Return its new status, such as ``Stopping``.
 
-        The script has 120 s to save what it needs. A job that has ended does not change.
+        The script has 120 s to save its state. A job that has ended does not change.
         """
         with self.connected() as clients:
             return stop(clients, self.name)
 
     def resume(self) -> Job:
-        """Launch a new job from this one's request and checkpoints; it costs what a launch costs.
+        """Launch a new job from the request and the checkpoints of this job. It costs as much as a launch.
 
         Raises:
             Refused: this job runs, has completed, has no checkpoints, or was resumed before.

@@ -25,9 +25,9 @@ class Trial:
     """One training job of a sweep.
 
     Args:
-        values: of the hyperparameters with a range, as the service has them.
+        values: the values of the hyperparameters with a range, as the service has them.
         objective: None without a result.
-        seconds: from the start of the training to its end; None before.
+        seconds: time from the start of the training to its end; None before the end.
     """
 
     job: str
@@ -43,9 +43,9 @@ class SweepState:
     """A sweep as the service describes it.
 
     Args:
-        trials: the best first, then those without a result by name.
+        trials: the best trial first; at the end the trials without a result, by name.
         best: the name of the best trial's job; None without a result.
-        logarithmic: the hyperparameters whose range has that scale.
+        logarithmic: the hyperparameters whose range has a logarithmic scale.
     """
 
     name: str

@@ -59,8 +59,8 @@ class Plan(NotebookView):
         placeholders: the values to fill in before a launch on AWS.
         launch_problems: the placeholders as diagnostics, with which a launch on AWS is refused.
         rehearsals: the newest rehearsal of each kind for the same job.
-        tuning: the CreateHyperParameterTuningJob request of a sweep, which is submitted in place of ``request``: that
-            of one trial without the values of the ranges. None for a job without the section ``sweep``.
+        tuning: the CreateHyperParameterTuningJob request of a sweep, which is submitted in place of ``request``.
+            ``request`` is then that of one trial, without the values of the ranges. None for a job without ``sweep``.
     """
 
     job: str
@@ -91,7 +91,7 @@ class Plan(NotebookView):
 
     @property
     def sweep_bounds(self) -> SweepBounds | None:
-        """What the sweep costs at most; None for a job without one."""
+        """The maximum cost of the sweep; None for a job without a sweep."""
         return sweep_bounds(self.spec, self.prices) if self.tuning is not None else None
 
     @property

@@ -36,8 +36,8 @@ def build_estimator(job: JobLike | Plan, *, session: Any = None, quiet: bool = T
         quiet: disable the SDK's telemetry, and suppress its notices about version 3 and about defaults.
 
     Returns:
-        The SDK's ``HuggingFace``, ``PyTorch`` or ``TensorFlow`` with the ``distribution`` of the job's engine, or its
-        generic ``Estimator`` with the same hyperparameters where the SDK refuses that. ``estimator.plan`` is the plan.
+        The SDK's ``HuggingFace``, ``PyTorch`` or ``TensorFlow`` with the ``distribution`` of the job's engine. If the
+        SDK refuses this class, its generic ``Estimator`` with the same hyperparameters. ``estimator.plan`` is the plan.
 
     Raises:
         JobFileRefused: the job has errors.

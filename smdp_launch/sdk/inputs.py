@@ -14,7 +14,7 @@ _NO_WRAPPING = "None"
 
 
 def build_inputs(job: JobLike | Plan, *, quiet: bool = True) -> dict[str, Any] | None:
-    """The channels of ``job``, by name, for ``fit`` of the estimator that ``build_estimator`` makes of it.
+    """The channels of ``job``, by name, for the ``fit`` of the estimator from ``build_estimator``.
 
     Args:
         job: path of a job file, mapping, JobSpec or Plan.

@@ -23,7 +23,7 @@ class Endpoint:
     """The endpoint of a training job, or its batch transform, on AWS or in the local cloud.
 
     Args:
-        name: that of the training job; a batch transform has a name of its own.
+        name: the name of the training job; a batch transform has another name.
         where: the AWS region, or ``local``.
         kind: as ``serve.kind`` of the job file.
     """
@@ -63,7 +63,7 @@ class Endpoint:
             return invoke(clients, self.name, body, sent_as, kind=self.kind).body
 
     def undeploy(self) -> Undeployed:
-        """Delete the endpoint, its configuration, its model and its packed model; wait until the endpoint is gone.
+        """Delete the endpoint, its configuration, its model and its packed model. Wait until the endpoint is deleted.
 
         Raises:
             ServiceProblem, EnvironmentProblem: nothing is deleted.

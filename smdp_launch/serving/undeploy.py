@@ -29,8 +29,8 @@ class Undeployed:
 
     Args:
         deleted: titles of the resources that were deleted.
-        missing: of those that did not exist.
-        left: of those that could not be deleted, with the reason.
+        missing: titles of the resources that did not exist.
+        left: titles of the resources that could not be deleted, with the reason.
     """
 
     endpoint: str

@@ -18,7 +18,7 @@ class Checkpoints:
 
     Args:
         newest: LastModified of the newest file, by S3's clock.
-        name: of that file, relative to ``where``, without terminal control sequences.
+        name: path of the newest file, relative to ``where``, without terminal control sequences.
         size: bytes of all files.
         age: seconds from ``newest`` to the listing, by S3's clock; None if the service sends no time.
     """

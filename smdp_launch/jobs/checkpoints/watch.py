@@ -30,11 +30,11 @@ class CheckpointsStalled:
         where: the S3 location.
         time_ms: milliseconds since 1970 of the last file, or of the start of training if no file has arrived since.
         lasted: seconds since then.
-        limit: the stall is reported after so many seconds.
+        limit: seconds after which the stall is reported.
         longest: seconds of the longest gap between two earlier files; None while the save interval is unknown.
         newest: the last file, relative to ``where``; None if no file has arrived since training began.
         files: number of files at ``where``, older files included.
-        size: their bytes.
+        size: bytes of these files.
         step_then: the last step that the script had reported when the last file arrived, if any.
         step_now: the last step that it has reported until now.
     """

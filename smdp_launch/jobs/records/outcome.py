@@ -28,7 +28,7 @@ class Outcome:
     model: S3 URI of model.tar.gz, if there is one.
     training_seconds, billable_seconds: as the service counts them; None if the job never trained.
     checkpoints: S3 location of its checkpoints, if it has one.
-    instance_type: the type that it got; None if it got none of several.
+    instance_type: the type that the job got; None if it got none of several types.
     """
 
     status: str

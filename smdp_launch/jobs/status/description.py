@@ -29,11 +29,11 @@ class Description:
     """Args:
     status: the service's TrainingJobStatus.
     secondary: the service's SecondaryStatus, such as Downloading.
-    workers_per_host: if the request states it, as that of a local run does.
+    workers_per_host: from the request, which has it for a local run; otherwise None.
     instance_type: None until the service has selected one of several.
-    outcome: how it ended; None while it runs.
+    outcome: the outcome of the job; None while it runs.
     checkpoints: S3 location of its checkpoints, if it has one.
-    training_started: since when the service bills the hosts; None before that.
+    training_started: the time from which the service bills the hosts; None before that time.
     warm_pool: the state of the hosts that are kept after the job; None without a warm pool.
     remote_debug: whether a shell can be opened in the containers.
     """
