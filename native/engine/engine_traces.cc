@@ -73,9 +73,9 @@ void Engine::start_traces() {
     const EventPipe pipe = text ? parse_event_pipe(*text) : EventPipe();
     if (text && !pipe.is_there() && config_.options.counters_s > 0) {
       log_(LogLevel::kWarning,
-           "the entrypoint's pipe for events is closed, by a program between the entrypoint and this "
-           "process: event lines of "
-           "SMDP_COUNTERS_S for events: pass the descriptor of SMDP_EVENT_PIPE on (pass_fds)");
+           "a program between the entrypoint and this process has closed the entrypoint's pipe for events, "
+           "so the event lines of SMDP_COUNTERS_S do not count: pass the descriptor of SMDP_EVENT_PIPE on "
+           "(pass_fds)");
     }
     emit = [pipe](const std::string& line) { write_line(pipe.is_there() ? pipe.fd : STDOUT_FILENO, line); };
   }

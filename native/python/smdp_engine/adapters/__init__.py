@@ -1,4 +1,4 @@
-"""The compiled adapters between frameworks and the engine: what there is, what fits, what is built.
+"""The compiled adapters between frameworks and the engine: lists them, finds the one that fits, and builds one.
 
 No framework is imported for that.
 """

@@ -1,4 +1,4 @@
-"""Which rank of which job this process is, from the variables of the launcher that started it.
+"""Finds the job and the rank of this process in the variables of the launcher that started it.
 
 ``detect()`` knows torchrun, Open MPI, MPICH and Intel MPI, SLURM, and the variables RANK, WORLD_SIZE, LOCAL_RANK,
 MASTER_ADDR and MASTER_PORT themselves. It only reads variables: it opens no file and no connection.

@@ -1,4 +1,4 @@
-"""Measures where the time of a training process goes, without a change to its script.
+"""Measures how a training process spends its time, without a change to its script.
 
 docs/how-to/watch/measured-runs.md has the phases. ``clock`` divides the time of the training thread among them,
 ``emission`` writes it as the event ``timing``, and the modules for each framework move the clock from phase to phase.

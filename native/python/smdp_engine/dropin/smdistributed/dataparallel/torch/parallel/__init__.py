@@ -1,4 +1,4 @@
-"""The first generation's wrapper, deprecated: use torch's own with the backend ``smddp``."""
+"""The first generation's wrapper, deprecated: use DistributedDataParallel of torch with the backend ``smddp``."""
 
 from .distributed import DistributedDataParallel
 
