@@ -9,6 +9,7 @@ from typing import Any
 import click
 from rich.text import Text
 
+from smdp_launch.catalog.hosting.images import transform_limits
 from smdp_launch.cli.render.next_step import print_next
 from smdp_launch.cli.render.terminal.console import Console
 from smdp_launch.cli.render.terminal.rows import print_rows
@@ -47,7 +48,7 @@ def plan_rows(plan: ServingPlan) -> list[tuple[str, str]]:
         rows.append(("", f"packed with {plan.serve.entry} and its folder to {plan.packed}"))
     if plan.serve.kind == "batch":
         output = plan.requests["CreateTransformJob"]["TransformOutput"]["S3OutputPath"]
-        rows += [("input", str(plan.serve.input)), ("output", output)]
+        rows += [("input", str(plan.serve.input)), ("", _requests_of(plan)), ("output", output)]
     rows.append(("cost", cost_text(plan)))
     rows += titled("lifetime", _lifetime(plan))
     rows.append(("requests", ", ".join(plan.requests)))
@@ -60,6 +61,21 @@ def _hosts(plan: ServingPlan) -> str:
         config = plan.requests["CreateEndpointConfig"]["ProductionVariants"][0]["ServerlessConfig"]
         return f"serverless: {config['MemorySizeInMB']} MB, {config['MaxConcurrency']} requests at a time"
     return f"{serve.kind}: {serve.instance_count} x {serve.instance_type}"
+
+
+def _requests_of(plan: ServingPlan) -> str:
+    """How a batch transform sends its input."""
+    serve, limits = plan.serve, transform_limits()
+    megabytes = limits.default_payload_mb if serve.max_payload_mb is None else serve.max_payload_mb
+    size = f"of {megabytes} MB at most" if megabytes else "of any size, in HTTP chunks"
+    if serve.split in (None, "None"):
+        what = "one request for each object"
+    elif serve.batch_strategy == "SingleRecord":
+        what = f"one request for each record ({serve.split})"
+    else:
+        what = f"as many records ({serve.split}) in a request as fit"
+    text = f"{what}, {size}"
+    return text if serve.concurrency is None else f"{text}, {serve.concurrency} at a time on each host"
 
 
 def cost_text(plan: ServingPlan) -> str:

@@ -51,7 +51,15 @@ class Serve(Section):
         Literal[1024, 2048, 3072, 4096, 5120, 6144] | None, Field(description="Memory of a `serverless` endpoint (MB).")
     ] = None
     concurrency: Annotated[
-        int | None, Field(ge=1, le=200, description="Requests that a `serverless` endpoint answers at a time.")
+        int | None,
+        Field(
+            ge=1,
+            le=200,
+            description=(
+                "Requests that a `serverless` endpoint answers at a time, or that a `batch` transform sends to a host"
+                " at a time."
+            ),
+        ),
     ] = None
     environment: Annotated[
         dict[VariableName, VariableValue],
@@ -75,6 +83,32 @@ class Serve(Section):
         Field(gt=0, le=1e9, description="Most USD that the endpoint may cost during `lifetime`; more is refused."),
     ] = None
     input: Annotated[S3Uri | None, Field(description="Location of the objects that a `batch` transform reads.")] = None
+    split: Annotated[
+        Literal["None", "Line", "RecordIO", "TFRecord"] | None,
+        Field(description="What a record of a `batch` transform is; by default, or with `None`, a whole object."),
+    ] = None
+    batch_strategy: Annotated[
+        Literal["MultiRecord", "SingleRecord"] | None,
+        Field(
+            description=(
+                "Records in a request of a `batch` transform with `split`: as many as fit, the default, or one."
+            )
+        ),
+    ] = None
+    max_payload_mb: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=100,
+            description=(
+                "Most MB of a request of a `batch` transform, 6 by default. 0: no limit, sent in HTTP chunks."
+            ),
+        ),
+    ] = None
+    assemble_with: Annotated[
+        Literal["None", "Line"] | None,
+        Field(description="`Line`: a line feed after each answer of a `batch` transform. By default, nothing."),
+    ] = None
     content_type: Annotated[
         ContentType | None, Field(description="MIME type of requests, such as application/json.")
     ] = None
