@@ -65,25 +65,6 @@ def most_payload(kind: str) -> int | None:
     return limit
 
 
-class TransformLimits(NamedTuple):
-    """What a batch transform may send, in MB of 2**20 bytes.
-
-    Args:
-        default_payload_mb: of a request, if the job does not set it.
-        payload_mb: most of a request.
-        in_progress_mb: most of a request, times the requests at a time.
-    """
-
-    default_payload_mb: int
-    payload_mb: int
-    in_progress_mb: int
-
-
-def transform_limits() -> TransformLimits:
-    known = table("hosting")["transforms"]
-    return TransformLimits(*(known[name] for name in TransformLimits._fields))
-
-
 def longest_answer(kind: str) -> int:
     """Seconds after which SageMaker ends a request."""
     seconds: int = table("hosting")["answers"]["seconds"][kind]

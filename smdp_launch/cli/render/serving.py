@@ -9,7 +9,7 @@ from typing import Any
 import click
 from rich.text import Text
 
-from smdp_launch.catalog.hosting.images import transform_limits
+from smdp_launch.catalog.hosting.quotas import transform_limits
 from smdp_launch.cli.render.next_step import print_next
 from smdp_launch.cli.render.terminal.console import Console
 from smdp_launch.cli.render.terminal.rows import print_rows

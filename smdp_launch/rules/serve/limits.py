@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from smdp_launch.catalog.hosting.images import longest_answer, most_payload, transform_limits
+from smdp_launch.catalog.hosting.images import longest_answer, most_payload
+from smdp_launch.catalog.hosting.quotas import transform_limits
 from smdp_launch.diagnostics import Severity
 from smdp_launch.jobfile.yaml.document import Location
 from smdp_launch.request.serving import DEFAULT_MEMORY_MB

@@ -7,8 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from smdp_launch.catalog.hosting.images import transform_limits
-from smdp_launch.catalog.hosting.quotas import of_transforms
+from smdp_launch.catalog.hosting.quotas import of_transforms, transform_limits
 from smdp_launch.localcloud import endpoint_state
 from smdp_launch.localcloud.account import AccountFile
 from smdp_launch.localcloud.arns import transform_job_arn
