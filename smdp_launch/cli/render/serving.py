@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -43,7 +44,11 @@ def print_serving_plan(plan: ServingPlan, quota: Result | None = None) -> None:
 
 def plan_rows(plan: ServingPlan) -> list[tuple[str, str]]:
     container = plan.deployment.model["PrimaryContainer"]
-    rows = [("serves", _hosts(plan)), ("image", container["Image"]), ("model", str(plan.trained))]
+    rows = [("serves", _hosts(plan)), ("image", container["Image"])]
+    if plan.is_local:
+        python = f"{sys.version_info.major}.{sys.version_info.minor}"
+        rows.append(("", f"not used locally: Python {python} and the locally installed packages serve the model"))
+    rows.append(("model", str(plan.trained)))
     if plan.packed is not None:
         rows.append(("", f"packed with {plan.serve.entry} and its folder to {plan.packed}"))
     if plan.serve.kind == "batch":

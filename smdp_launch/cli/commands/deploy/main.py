@@ -58,7 +58,8 @@ def command(
     """Serve the model of job NAME (default: the latest) as the section serve of its job file says.
 
     The command creates a model, an endpoint configuration and an endpoint, all with the name of the job, or none of
-    them: what cannot be completed is deleted again. An endpoint costs money until `undeploy` deletes it.
+    them: what cannot be completed is deleted again. An endpoint costs money until `undeploy` deletes it. With
+    `kind: batch`, it creates a model and a transform job, which ends by itself.
     """
     from smdp_launch.cli.shared.local_runs import require_linux
 
