@@ -19,6 +19,7 @@ from smdp_launch.checking.job import CheckedJob, check_job
 from smdp_launch.diagnostics import Diagnostics, closest
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.jobfile.model.spec import JobSpec
+from smdp_launch.jobs.capacity import LONGEST, CapacityWait, Pauses, Waits, regions_of
 from smdp_launch.jobs.job import UNKNOWN_REGION, Job
 from smdp_launch.jobs.measured_input import measured_input
 from smdp_launch.jobs.preflight.run import Preflight, require_account
@@ -139,7 +140,14 @@ def preflight(job: Plan | JobLike, *, ignore: Collection[str] = ()) -> Preflight
     return check_account(connect_aws(plan.spec.region), plan, ignore)
 
 
-def launch(job: Plan | JobLike, *, ignore: Collection[str] = ()) -> Job:
+def launch(
+    job: Plan | JobLike,
+    *,
+    ignore: Collection[str] = (),
+    wait_for_capacity: float | None = None,
+    also: Sequence[JobLike] = (),
+    on_waits: Callable[[Waits], None] | None = None,
+) -> Job:
     """Submit a plan, the plan of a job, or a plan that ``plan --out`` saved. Return while the job runs.
 
     The plan of a local run starts the private local cloud of the current folder. The job's name is written to
@@ -147,11 +155,20 @@ def launch(job: Plan | JobLike, *, ignore: Collection[str] = ()) -> Job:
 
     Args:
         ignore: codes of checks of the AWS account to skip (docs/how-to/preflight.md).
+        wait_for_capacity: if SageMaker has no hosts for the job, create it again until it gets some, for so many
+            seconds, 28 days at most. Return when it has hosts (docs/how-to/gpus/capacity.md). At any time there is at
+            most one job. Each has a name of its own, so ``job`` is no plan.
+        also: with ``wait_for_capacity``: other jobs to try in turn, such as the job in another region.
+        on_waits: with ``wait_for_capacity``: called when a job is pending (``job``, ``region``, ``reason``), when it
+            got no hosts (``job`` is None), and before a pause (``again_in``, seconds).
 
     Raises:
+        WaitTimedOut: no job got hosts in time; none is left.
+        KeyboardInterrupt: a job that waits for capacity was stopped.
+        ValueError: ``wait_for_capacity`` is out of its range, or missing for ``also`` or ``on_waits``.
         JobFileRefused: the job has errors.
-        Refused: the job has placeholders, the source folder changed since the plan was made, or the account is not
-            ready for the job.
+        Refused: the job has placeholders, is a plan that cannot be created again, the source folder changed since the
+            plan was made, or the account is not ready for the job.
         EnvironmentProblem: no credentials, a package that a local run needs is missing, or the local cloud does not
             start.
         ServiceProblem: the service refused.
@@ -161,6 +178,10 @@ def launch(job: Plan | JobLike, *, ignore: Collection[str] = ()) -> Job:
         >>> job.wait(timeout=120).summary
         'completed'
     """
+    if wait_for_capacity is not None:
+        return _launch_with_capacity([job, *also], ignore, wait_for_capacity, on_waits)
+    if also or on_waits is not None:
+        raise ValueError("also and on_waits need wait_for_capacity")
     plan = _plan(job)
     require_one_job(plan)
     require_unchanged(plan)
@@ -296,6 +317,32 @@ def _launch_on_aws(plan: Plan, ignore: Collection[str], create: Callable[[Client
     record_plan(plan, datetime.now(timezone.utc))
     create(clients, plan)
     return region, lambda: nullcontext(clients)
+
+
+def _launch_with_capacity(
+    jobs: Sequence[Plan | JobLike], ignore: Collection[str], total: float, on_waits: Callable[[Waits], None] | None
+) -> Job:
+    if not 0 < total <= LONGEST:
+        raise ValueError(f"wait_for_capacity is {total}: seconds, {LONGEST} (28 days) at most")
+    checked = [_checked_again(one) for one in jobs]
+    plan = make_plan(checked[0])
+    clients = connect_aws(plan.spec.region)
+    require_account(clients, plan, ignore)
+    regions = regions_of(clients, checked, ignore)
+    wait = CapacityWait(regions, total, on_waits or (lambda _: None), Pauses().within(total))
+    clients, plan = wait.run()
+    return Job(plan.job, plan.spec.region, plan.spec.output.s3, lambda: nullcontext(clients))
+
+
+def _checked_again(job: Plan | JobLike) -> CheckedJob:
+    """The job of a file, a mapping or a spec, from which new plans can be made."""
+    if isinstance(job, Plan) or (isinstance(job, str | PathLike) and is_saved_plan(Path(job))):
+        raise Refused("a plan has one name, and wait_for_capacity creates the job again: pass the job file instead")
+    checked = check_any(job)
+    checked.require()
+    checked.require_launchable()
+    require_one_job(make_plan(checked))
+    return checked
 
 
 def _plan_local(job: CheckedJob, options: LocalRequest) -> Plan:

@@ -10,19 +10,25 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from smdp_launch.errors import Interrupted, ServiceProblem, WaitTimedOut
+from smdp_launch.checking.job import CheckedJob
+from smdp_launch.errors import Interrupted, ServiceProblem, SmdpError, WaitTimedOut
+from smdp_launch.jobs.preflight.run import require_account
 from smdp_launch.jobs.records.history import record_end, record_plan
 from smdp_launch.jobs.records.outcome import ENDED, outcome
-from smdp_launch.jobs.service.clients import Clients
+from smdp_launch.jobs.service.clients import Clients, connect_aws
 from smdp_launch.jobs.status.description import describe_training_job
 from smdp_launch.jobs.submit import stop, submit
 from smdp_launch.planning.plan import Plan
+from smdp_launch.planning.prepare import make_plan
 
+#: Seconds of the longest wait.
+LONGEST = 28 * 86400
 #: The secondary statuses before a job has hosts.
 _PENDING = frozenset({"Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack"})
 #: The FailureReason of a job that got no hosts.
@@ -79,6 +85,29 @@ class Region:
     plan: Callable[[], Plan]
 
 
+def regions_of(first: Clients, jobs: Sequence[CheckedJob], ignore: Collection[str]) -> list[Region]:
+    """The regions of the jobs, in their order. The account is checked for all but the first.
+
+    Args:
+        first: the clients of the region of the first job. The others retry and are interrupted as they are.
+        ignore: codes of checks of the account to skip.
+
+    Raises:
+        Refused: the account is not ready for one of the others.
+        EnvironmentProblem: no credentials.
+        ServiceProblem: AWS cannot be reached.
+    """
+    regions = [Region(first, lambda: make_plan(jobs[0]))]
+    for job in jobs[1:]:
+        plan = make_plan(job)
+        clients = connect_aws(plan.spec.region)
+        clients.on_waiting = first.on_waiting
+        clients.interrupted = first.interrupted
+        require_account(clients, plan, ignore)
+        regions.append(Region(clients, lambda job=job: make_plan(job)))  # type: ignore[misc]
+    return regions
+
+
 @dataclass(frozen=True)
 class Waits:
     """What the wait reports: a job is pending, or could not get hosts, or the next one follows after a pause.
@@ -122,10 +151,16 @@ class CapacityWait:
             ServiceProblem: the service refused the job for another reason, or does not stop a pending job.
             EnvironmentProblem: the credentials have expired.
             Interrupted: `clients.interrupted` was set; the pending job was stopped.
+            KeyboardInterrupt: the pending job was stopped.
         """
         for region, rounds in self._turns():
             plan = region.plan()
-            reason = self._create(region, plan) or self._await(region, plan)
+            try:
+                reason = self._create(region, plan) or self._await(region, plan)
+            except KeyboardInterrupt:
+                with suppress(SmdpError):  # such as an unknown job: the interrupt came before its creation
+                    self._withdraw(region, plan, "interrupted")
+                raise
             if reason is None:
                 return region.clients, plan
             self.report(Waits(plan.spec.region, None, reason))

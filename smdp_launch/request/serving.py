@@ -215,15 +215,25 @@ def _transform_request(spec: JobSpec, serve: Serve, name: str) -> Request:
     source: Request = {"DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": serve.input}}}
     if serve.content_type is not None:
         source["ContentType"] = serve.content_type
+    if serve.split is not None:
+        source["SplitType"] = serve.split
     output: Request = {"S3OutputPath": str(serve_output(spec, name))}
+    if serve.assemble_with is not None:
+        output["AssembleWith"] = serve.assemble_with
     resources: Request = {"InstanceType": serve.instance_type, "InstanceCount": serve.instance_count}
     if spec.encryption.output_key is not None:
         output["KmsKeyId"] = spec.encryption.output_key
     if spec.encryption.volume_key is not None:
         resources["VolumeKmsKeyId"] = spec.encryption.volume_key
+    sent = {
+        "BatchStrategy": serve.batch_strategy,
+        "MaxConcurrentTransforms": serve.concurrency,
+        "MaxPayloadInMB": serve.max_payload_mb,
+    }
     return {
         "TransformJobName": name,
         "ModelName": name,
+        **{field: value for field, value in sent.items() if value is not None},
         "TransformInput": source,
         "TransformOutput": output,
         "TransformResources": resources,

@@ -1,4 +1,5 @@
-"""A deployment sends what the SageMaker SDK's `PyTorchModel.deploy` sends for the same model, field by field.
+"""A deployment sends what the SageMaker SDK's `PyTorchModel.deploy` sends for the same model, field by field, and a
+batch transform what its `Transformer` sends.
 
 `make test-clients` makes the SDK's environment and runs this there. Nothing reaches a network: connecting is an error.
 """
@@ -33,6 +34,7 @@ NOW = datetime(2026, 11, 27, 5, 0, 0, tzinfo=timezone.utc)
 OUTPUT = "s3://bucket/output"
 MODEL = f"{OUTPUT}/{NAME}/output/model.tar.gz"
 CALLS = ("CreateModel", "CreateEndpointConfig", "CreateEndpoint")
+BATCH_CALLS = ("CreateModel", "CreateTransformJob")
 SAVES = "import os\nopen(os.environ['SM_MODEL_DIR'] + '/model', 'w').close()\n"
 BASE: dict[str, Any] = {
     "schema": 1,
@@ -65,7 +67,7 @@ class Service:
         self.requests: dict[str, Any] = {}
         self.uploads: dict[str, bytes] = {}
         events = session.sagemaker_client.meta.events
-        for call in CALLS:
+        for call in {*CALLS, *BATCH_CALLS}:
             events.register(f"before-call.sagemaker.{call}", self._create)
         s3 = session.boto_session.events
         s3.register("before-call.s3.HeadObject", self._head)
@@ -74,7 +76,12 @@ class Service:
 
     def _create(self, params: dict[str, Any], model: Any, **_: object) -> tuple[Answer, dict[str, Any]]:
         self.requests[model.name] = json.loads(params["body"])
-        return Answer(), {"ModelArn": "arn:x", "EndpointConfigArn": "arn:x", "EndpointArn": "arn:x"}
+        return Answer(), {
+            "ModelArn": "arn:x",
+            "EndpointConfigArn": "arn:x",
+            "EndpointArn": "arn:x",
+            "TransformJobArn": "arn:x",
+        }
 
     def _head(self, **_: object) -> tuple[Answer, dict[str, Any]]:
         return Answer(), {"ContentLength": len(trained_model()), "ETag": '"e"'}
@@ -140,19 +147,41 @@ def served_jobs(draw: st.DrawFn) -> dict[str, Any]:
     return job
 
 
-def deployed_by_sdk(plan: ServingPlan, session: Any, folder: Path) -> None:
-    """The same deployment, as a user of the SDK writes it."""
-    from sagemaker.async_inference import AsyncInferenceConfig
+@st.composite
+def transformed_jobs(draw: st.DrawFn) -> dict[str, Any]:
+    """Valid jobs with a batch transform."""
+    optional: dict[str, Any] = {
+        "content_type": st.sampled_from(["text/csv", "application/jsonlines"]),
+        "split": st.sampled_from(["None", "Line", "RecordIO", "TFRecord"]),
+        "batch_strategy": st.sampled_from(["MultiRecord", "SingleRecord"]),
+        "max_payload_mb": st.integers(0, 100),
+        "assemble_with": st.sampled_from(["None", "Line"]),
+    }
+    serve: dict[str, Any] = draw(st.fixed_dictionaries({}, optional=optional))
+    serve |= {"kind": "batch", "entry": "inference.py", "input": "s3://bucket/new"}
+    serve["instance_type"] = draw(st.sampled_from(["ml.m5.large", "ml.g4dn.xlarge"]))
+    serve["instance_count"] = draw(st.integers(1, 5))
+    if draw(st.booleans()):
+        most = 100 // (serve.get("max_payload_mb", 6) or 1)
+        serve["concurrency"] = draw(st.integers(1, most))
+    job = BASE | {"serve": serve, "tags": draw(st.dictionaries(st.just("team"), st.just("vision"), max_size=1))}
+    if draw(st.booleans()):
+        key = "arn:aws:kms:us-east-1:123456789012:key/12345678-1234-1234-1234-123456789012"
+        job["encryption"] = {"output_key": key, "volume_key": key}
+        job["compute"] = {"instance_type": "ml.p3.16xlarge", "instance_count": 2}  # without NVMe, which takes no key
+    return job
+
+
+def sdk_model(plan: ServingPlan, session: Any, folder: Path) -> Any:
+    """The model of the plan, as a user of the SDK writes it."""
     from sagemaker.pytorch import PyTorchModel
-    from sagemaker.serverless import ServerlessInferenceConfig
 
     spec, serve = plan.spec, plan.serve
     network = spec.network
-    config = plan.requests["CreateEndpointConfig"]
     vpc = None
     if network.subnets is not None:
         vpc = {"Subnets": network.subnets, "SecurityGroupIds": network.security_groups}
-    model = PyTorchModel(
+    return PyTorchModel(
         model_data=MODEL,
         role=spec.role,
         entry_point="inference.py",
@@ -161,12 +190,20 @@ def deployed_by_sdk(plan: ServingPlan, session: Any, folder: Path) -> None:
         py_version=None if serve.image else _python(plan),
         image_uri=serve.image,
         env=dict(serve.environment),
-        name=NAME,
+        name=plan.name,
         code_location=f"{OUTPUT}/code",
         vpc_config=vpc,
         enable_network_isolation=network.isolated or None,
         sagemaker_session=session,
     )
+
+
+def deployed_by_sdk(plan: ServingPlan, session: Any, folder: Path) -> None:
+    """The same deployment, as a user of the SDK writes it."""
+    from sagemaker.async_inference import AsyncInferenceConfig
+    from sagemaker.serverless import ServerlessInferenceConfig
+
+    serve, config = plan.serve, plan.requests["CreateEndpointConfig"]
     options: dict[str, Any] = {"endpoint_name": NAME, "tags": config["Tags"], "wait": False}
     if serve.kind == "serverless":
         options["serverless_inference_config"] = ServerlessInferenceConfig(serve.memory_mb, serve.concurrency)
@@ -179,7 +216,27 @@ def deployed_by_sdk(plan: ServingPlan, session: Any, folder: Path) -> None:
         options["async_inference_config"] = AsyncInferenceConfig(
             output_path=output["S3OutputPath"], failure_path=output["S3FailurePath"]
         )
-    model.deploy(**options)
+    sdk_model(plan, session, folder).deploy(**options)
+
+
+def transformed_by_sdk(plan: ServingPlan, session: Any, folder: Path) -> None:
+    """The same batch transform, as a user of the SDK writes it."""
+    spec, serve, sent = plan.spec, plan.serve, plan.requests["CreateTransformJob"]
+    transformer = sdk_model(plan, session, folder).transformer(
+        instance_count=serve.instance_count,
+        instance_type=serve.instance_type,
+        strategy=serve.batch_strategy,
+        assemble_with=serve.assemble_with,
+        output_path=sent["TransformOutput"]["S3OutputPath"],
+        output_kms_key=spec.encryption.output_key,
+        max_concurrent_transforms=serve.concurrency,
+        max_payload=serve.max_payload_mb,
+        tags=sent["Tags"],
+        volume_kms_key=spec.encryption.volume_key,
+    )
+    transformer.transform(
+        serve.input, content_type=serve.content_type, split_type=serve.split, job_name=plan.name, wait=False
+    )
 
 
 def _python(plan: ServingPlan) -> str:
@@ -207,6 +264,20 @@ def test_sdk_sends_the_same_requests_for_generated_models(
     deployed_by_sdk(plan, session, folder)
     ours = json.loads(json.dumps(dict(plan.requests)))
     theirs = {call: service.requests.pop(call) for call in CALLS}
+    theirs["CreateModel"]["PrimaryContainer"]["ModelDataUrl"] = str(plan.packed)  # the SDK's own location for it
+    assert theirs == ours
+
+
+@settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(job=transformed_jobs())
+def test_sdk_sends_the_same_requests_for_generated_transforms(
+    job: dict[str, Any], folder: Path, session: Any, service: Service
+) -> None:
+    os.chdir(folder)
+    plan = serving_plan(check_mapping(job, folder, environ={}), NAME, "us-east-1", MODEL, lambda: NOW, 0xCAFE)
+    transformed_by_sdk(plan, session, folder)
+    ours = json.loads(json.dumps(dict(plan.requests)))
+    theirs = {call: service.requests.pop(call) for call in BATCH_CALLS}
     theirs["CreateModel"]["PrimaryContainer"]["ModelDataUrl"] = str(plan.packed)  # the SDK's own location for it
     assert theirs == ours
 

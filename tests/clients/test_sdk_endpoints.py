@@ -161,6 +161,8 @@ def test_transformer_writes_answers_beside_the_model(cloud: LocalCloud, tmp_path
         instance_type="ml.m5.large",
         output_path="s3://mine/out",
         strategy="SingleRecord",
+        max_payload=50,
+        max_concurrent_transforms=2,
         assemble_with="Line",
         accept="text/csv",
     )

@@ -61,4 +61,5 @@ def test_notebook_of_the_digits_trains_serves_asks_and_deletes(tmp_path: Path) -
     assert (shown["deploy"], shown["same"], shown["undeploy"]) == (["'InService'"], ["True"], ["{}"])
     right, of = map(int, re.findall(r"\d+", shown["ask"][0]))
     assert (right > 850, of) == (True, 1000)
+    assert "SVG" in shown["show"][0]
     assert_nothing_runs(str(tmp_path / STATE_FOLDER))

@@ -50,9 +50,11 @@ def _job_columns(rows: Sequence[Spent]) -> list[Column]:
         Column("BILLED", ["-" if one.seconds is None else duration(one.seconds) for one in rows], drop=5),
         Column("HOURS", [_number(one.instance_hours) for one in rows]),
         Column("COST (USD)", [_cost(one) for one in rows]),
-        Column("SAVED (USD)", [_number(one.saved_usd) for one in rows], drop=6),
+        Column("SAVED", ["-" if one.saved_share is None else f"{one.saved_share:.0%}" for one in rows], drop=6),
+        Column("SAVED (USD)", [_number(one.saved_usd) for one in rows], drop=7),
     ]
-    return [one for one in columns if one.title != "SAVED (USD)" or any(row.saved_usd for row in rows)]
+    known = {"SAVED": any(one.saved_share for one in rows), "SAVED (USD)": any(one.saved_usd for one in rows)}
+    return [one for one in columns if known.get(one.title, True)]
 
 
 def _group_columns(groups: Sequence[Group], by: By) -> list[Column]:
@@ -85,7 +87,7 @@ def _cost(row: Spent) -> str:
 
 
 def _total(rows: Sequence[Spent]) -> str:
-    """The sums. The share that spot capacity saved is that of the spot jobs with a price."""
+    """The sums. The share that spot capacity saved is that of the spot jobs with a price, or of all if none has one."""
     everything = Group("total", tuple(rows))
     text = f"total: {everything.instance_hours:,.2f} instance-hours, {_number(everything.usd)} USD"
     if everything.unknown:
@@ -94,6 +96,11 @@ def _total(rows: Sequence[Spent]) -> str:
         spot = [one for one in rows if one.saved_usd]
         whole = sum((one.usd or 0.0) + (one.saved_usd or 0.0) for one in spot)
         text += f"; spot capacity saved {everything.saved_usd:,.2f} USD ({everything.saved_usd / whole:.0%})"
+    elif any(one.saved_seconds for one in rows):
+        hosts = [(one, one.hosts or 1) for one in rows if one.saved_seconds]
+        saved = sum(count * one.saved_seconds for one, count in hosts)
+        trained = sum(count * (one.training_seconds or 0) for one, count in hosts)
+        text += f"; spot capacity saved {saved / 3600:,.2f} instance-hours ({saved / trained:.0%})"
     return text
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 from rich.text import Text
 
+from smdp_launch.catalog.hosting.quotas import transform_limits
 from smdp_launch.cli.render.next_step import print_next
 from smdp_launch.cli.render.terminal.console import Console
 from smdp_launch.cli.render.terminal.rows import print_rows
@@ -42,12 +44,16 @@ def print_serving_plan(plan: ServingPlan, quota: Result | None = None) -> None:
 
 def plan_rows(plan: ServingPlan) -> list[tuple[str, str]]:
     container = plan.deployment.model["PrimaryContainer"]
-    rows = [("serves", _hosts(plan)), ("image", container["Image"]), ("model", str(plan.trained))]
+    rows = [("serves", _hosts(plan)), ("image", container["Image"])]
+    if plan.is_local:
+        python = f"{sys.version_info.major}.{sys.version_info.minor}"
+        rows.append(("", f"not used locally: Python {python} and the locally installed packages serve the model"))
+    rows.append(("model", str(plan.trained)))
     if plan.packed is not None:
         rows.append(("", f"packed with {plan.serve.entry} and its folder to {plan.packed}"))
     if plan.serve.kind == "batch":
         output = plan.requests["CreateTransformJob"]["TransformOutput"]["S3OutputPath"]
-        rows += [("input", str(plan.serve.input)), ("output", output)]
+        rows += [("input", str(plan.serve.input)), ("", _requests_of(plan)), ("output", output)]
     rows.append(("cost", cost_text(plan)))
     rows += titled("lifetime", _lifetime(plan))
     rows.append(("requests", ", ".join(plan.requests)))
@@ -60,6 +66,21 @@ def _hosts(plan: ServingPlan) -> str:
         config = plan.requests["CreateEndpointConfig"]["ProductionVariants"][0]["ServerlessConfig"]
         return f"serverless: {config['MemorySizeInMB']} MB, {config['MaxConcurrency']} requests at a time"
     return f"{serve.kind}: {serve.instance_count} x {serve.instance_type}"
+
+
+def _requests_of(plan: ServingPlan) -> str:
+    """How a batch transform sends its input."""
+    serve, limits = plan.serve, transform_limits()
+    megabytes = limits.default_payload_mb if serve.max_payload_mb is None else serve.max_payload_mb
+    size = f"of {megabytes} MB at most" if megabytes else "of any size, in HTTP chunks"
+    if serve.split in (None, "None"):
+        what = "one request for each object"
+    elif serve.batch_strategy == "SingleRecord":
+        what = f"one request for each record ({serve.split})"
+    else:
+        what = f"as many records ({serve.split}) in a request as fit"
+    text = f"{what}, {size}"
+    return text if serve.concurrency is None else f"{text}, {serve.concurrency} at a time on each host"
 
 
 def cost_text(plan: ServingPlan) -> str:

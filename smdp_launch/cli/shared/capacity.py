@@ -77,21 +77,10 @@ def await_capacity(
         Refused: the account is not ready for one of the others.
         WaitTimedOut: no job got hosts in time.
     """
-    from smdp_launch.cli.render.terminal.retries import print_retry
     from smdp_launch.cli.shared.follow_session import interrupts_deferred
-    from smdp_launch.jobs.capacity import CapacityWait, Pauses, Region
-    from smdp_launch.jobs.preflight.run import require_account
-    from smdp_launch.jobs.service.clients import connect_aws
-    from smdp_launch.planning.prepare import make_plan
+    from smdp_launch.jobs.capacity import CapacityWait, Pauses, regions_of
 
-    regions = [Region(first, lambda: make_plan(jobs[0]))]
-    for job in jobs[1:]:
-        plan = make_plan(job)
-        clients = connect_aws(plan.spec.region)
-        clients.on_waiting = print_retry
-        clients.interrupted = first.interrupted
-        require_account(clients, plan, ignore)
-        regions.append(Region(clients, lambda job=job: make_plan(job)))  # type: ignore[misc]
+    regions = regions_of(first, jobs, ignore)
     with interrupts_deferred(first):
         wait = CapacityWait(regions, total, _print_json if as_json else _print, Pauses().within(total))
         return wait.run()

@@ -80,7 +80,7 @@ def served_endpoint(name: str | None, region: str | None, *, or_job: bool = Fals
         or_job: also accept a job of this folder that is not deployed, or not any more.
 
     Raises:
-        Refused: no endpoint was deployed from this folder, or none has this name and no region is given.
+        Refused: no endpoint of this folder exists, or none has this name and no region is given.
     """
     from smdp_launch.jobs.records.endpoints import resolve_endpoint, served
     from smdp_launch.jobs.records.history import resolve_name
@@ -96,6 +96,6 @@ def served_endpoint(name: str | None, region: str | None, *, or_job: bool = Fals
         return Target(launch.job, launch.where, None, connection(launch.where, launch.state))
     here = [one.endpoint for one in reversed(served())]
     if name is None:
-        raise Refused("no endpoint was deployed from this folder: `smdp-launch deploy` deploys the latest job")
+        raise Refused("no endpoint of this folder exists: `smdp-launch deploy` deploys the latest job")
     listed = f"this folder has {', '.join(here[:3])}" if here else "none was deployed from this folder"
     raise Refused(f"there is no endpoint {name}: {listed}; give --region for one that was deployed elsewhere")

@@ -53,7 +53,14 @@ class Serve(Section):
     ] = None
     concurrency: Annotated[
         int | None,
-        Field(ge=1, le=200, description="Number of requests that a `serverless` endpoint answers at the same time."),
+        Field(
+            ge=1,
+            le=200,
+            description=(
+                "Number of requests that a `serverless` endpoint answers at the same time, or that a `batch` transform"
+                " sends to each host at the same time."
+            ),
+        ),
     ] = None
     environment: Annotated[
         dict[VariableName, VariableValue],
@@ -77,6 +84,32 @@ class Serve(Section):
         Field(gt=0, le=1e9, description="Maximum cost of the endpoint during `lifetime`, in USD."),
     ] = None
     input: Annotated[S3Uri | None, Field(description="Location of the objects that a `batch` transform reads.")] = None
+    split: Annotated[
+        Literal["None", "Line", "RecordIO", "TFRecord"] | None,
+        Field(description="What a record of a `batch` transform is; by default, or with `None`, a whole object."),
+    ] = None
+    batch_strategy: Annotated[
+        Literal["MultiRecord", "SingleRecord"] | None,
+        Field(
+            description=(
+                "Records in a request of a `batch` transform with `split`: as many as fit, the default, or one."
+            )
+        ),
+    ] = None
+    max_payload_mb: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=100,
+            description=(
+                "Most MB of a request of a `batch` transform, 6 by default. 0: no limit, sent in HTTP chunks."
+            ),
+        ),
+    ] = None
+    assemble_with: Annotated[
+        Literal["None", "Line"] | None,
+        Field(description="`Line`: a line feed after each answer of a `batch` transform. By default, nothing."),
+    ] = None
     content_type: Annotated[
         ContentType | None, Field(description="MIME type of requests, such as application/json.")
     ] = None

@@ -70,6 +70,11 @@ class Spent:
         return self.price * self.hosts * self.saved_seconds / 3600
 
     @property
+    def saved_share(self) -> float | None:
+        """Of the trained seconds, those that were not billed; None if nothing was saved."""
+        return self.saved_seconds / self.training_seconds if self.training_seconds and self.saved_seconds else None
+
+    @property
     def saved_seconds(self) -> int:
         """Of one host: those that were trained and not billed."""
         return max(0, self.training_seconds - self.seconds) if self.training_seconds and self.seconds is not None else 0

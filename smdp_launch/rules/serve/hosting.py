@@ -52,11 +52,15 @@ def hosting_type(facts: Facts) -> Iterator[Problem]:
 _KEYS = {
     "instance_type": ("realtime", "async", "batch"),
     "memory_mb": ("serverless",),
-    "concurrency": ("serverless",),
+    "concurrency": ("serverless", "batch"),
     "startup_timeout": ("realtime", "async"),
     "download_timeout": ("realtime", "async"),
     "lifetime": ("realtime", "serverless", "async"),
     "input": ("batch",),
+    "split": ("batch",),
+    "batch_strategy": ("batch",),
+    "max_payload_mb": ("batch",),
+    "assemble_with": ("batch",),
 }
 
 

@@ -1,10 +1,11 @@
-"""What SageMaker allows a request to an endpoint, and the memory of a serverless one."""
+"""What SageMaker allows a request to an endpoint or of a batch transform, and the memory of a serverless endpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from smdp_launch.catalog.hosting.images import longest_answer, most_payload
+from smdp_launch.catalog.hosting.quotas import transform_limits
 from smdp_launch.diagnostics import Severity
 from smdp_launch.jobfile.yaml.document import Location
 from smdp_launch.request.serving import DEFAULT_MEMORY_MB
@@ -23,6 +24,36 @@ _BYTES = tuple(
 )
 _ENVIRONMENT = ("serve", "environment")
 _MB = 1 << 20
+
+
+@rule("SMDP346", "serve.kind", "serve.concurrency", "serve.max_payload_mb")
+def requests_in_progress_are_within_the_limit(facts: Facts) -> Iterator[Problem]:
+    serve, limits = section(facts), transform_limits()
+    if serve is None or serve.kind != "batch" or serve.concurrency is None:
+        return
+    payload = serve.max_payload_mb if serve.max_payload_mb is not None else limits.default_payload_mb
+    product, most = serve.concurrency * payload, limits.in_progress_mb
+    if product <= most:
+        return
+    by_default = "" if serve.max_payload_mb is not None else " (the default)"
+    message = f"`concurrency` {serve.concurrency} times `max_payload_mb` {payload}{by_default} is {product} MB;"
+    message += f" SageMaker allows {most} MB"
+    fits = most // payload
+    help_ = f"lower `concurrency` to {fits}"
+    if serve.concurrency <= most:
+        help_ += f", or write `max_payload_mb: {most // serve.concurrency}`"
+    yield Problem(("serve", "concurrency"), message, help_, replacement=str(fits))
+
+
+@rule("SMDP832", "serve.kind", "serve.batch_strategy", "serve.split", severity=Severity.WARNING)
+def strategy_has_records(facts: Facts) -> Iterator[Problem]:
+    """API reference, CreateTransformJob: BatchStrategy needs a SplitType of Line, RecordIO or TFRecord."""
+    serve = section(facts)
+    if serve is None or serve.kind != "batch" or serve.batch_strategy is None or serve.split not in (None, "None"):
+        return
+    message = "`batch_strategy` has no effect: without `split`, each object is one request"
+    help_ = "add `split: Line`, or remove it"
+    yield Problem(("serve", "batch_strategy"), message, help_, on_key=True, remove=True)
 
 
 @rule("SMDP830", "serve.kind", "serve.environment", severity=Severity.WARNING)

@@ -1,4 +1,5 @@
-"""`launch --wait-for-capacity`: one job at a time, on the allowed types and regions, until one has hosts."""
+"""`launch --wait-for-capacity`, and `wait_for_capacity` in Python: one job at a time, on the allowed types and regions,
+until one has hosts."""
 
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ from typing import Any
 import boto3
 import pytest
 
+import smdp_launch
 from smdp_launch.checking.job import check_job
-from smdp_launch.errors import ExitCode, Interrupted, ServiceProblem, WaitTimedOut
+from smdp_launch.errors import ExitCode, Interrupted, JobFileRefused, Refused, ServiceProblem, WaitTimedOut
 from smdp_launch.jobs.capacity import CapacityWait, Pauses, Region, Waits
 from smdp_launch.jobs.service.clients import Clients, connect_aws
 from smdp_launch.planning.prepare import make_plan
@@ -192,6 +194,71 @@ def test_other_failure_of_the_job_ends_the_wait(cloud: LocalCloud) -> None:
         Wait("us-east-1").wait.run()
 
 
+class Called:
+    """What `smdp_launch.launch` reports while it waits. ``act`` is called with each."""
+
+    def __init__(self, act: Callable[[Waits], None] = lambda _: None) -> None:
+        self.waits: list[Waits] = []
+        self.act = act
+
+    def __call__(self, waits: Waits) -> None:
+        self.waits.append(waits)
+        self.act(waits)
+
+    def created(self) -> list[tuple[str, dict[str, Any]]]:
+        """The jobs that this folder has launched."""
+        history = [json.loads(one) for one in Path(".smdp/history.jsonl").read_text().splitlines()]
+        names = {one["job"] for one in history if "where" in one}
+        return [one for one in jobs("us-east-1", "us-west-2") if one[1]["TrainingJobName"] in names]
+
+
+WEST = NCCL.replace("s3://bucket/", "s3://bucket-west/").replace("us-east-1", "us-west-2")
+
+
+def test_python_api_returns_the_job_of_the_region_with_capacity(cloud: LocalCloud) -> None:
+    account(cloud, NONE_IN_EAST)
+    Path("west.yaml").write_text(WEST)
+    called = Called()
+    job = smdp_launch.launch("job.yaml", wait_for_capacity=20, also=["west.yaml"], on_waits=called)
+    first, second = called.created()
+    assert (first[0], first[1]["TrainingJobStatus"]) == ("us-east-1", "Failed")
+    assert (job.where, job.name) == ("us-west-2", second[1]["TrainingJobName"])
+    assert second[1]["CreationTime"] >= first[1]["SecondaryStatusTransitions"][-1]["StartTime"]  # one after the other
+    assert job.wait(timeout=120).exit_code == ExitCode.OK
+    assert any(one.region == "us-east-1" and "CapacityError" in one.reason for one in called.waits)
+
+
+@pytest.mark.runs
+def test_python_api_leaves_no_job_when_the_time_is_over(cloud: LocalCloud) -> None:
+    account(cloud, NONE_IN_EAST.replace("capacity_wait: 0", "capacity_wait: 600"))
+    called = Called()
+    with pytest.raises(WaitTimedOut, match="no capacity within 3 s, and no job is left"):
+        smdp_launch.launch("job.yaml", wait_for_capacity=3, on_waits=called)
+    assert [one[1]["TrainingJobStatus"] for one in called.created()] == ["Stopped"]
+
+
+def test_ctrl_c_in_python_stops_the_pending_job(cloud: LocalCloud) -> None:
+    account(cloud, NONE_IN_EAST.replace("capacity_wait: 0", "capacity_wait: 600"))
+    called = Called(lambda _: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        smdp_launch.launch("job.yaml", wait_for_capacity=60, on_waits=called)
+    assert [one[1]["TrainingJobStatus"] for one in called.created()] == ["Stopped"]
+
+
+def test_python_api_refuses_what_cannot_wait(cloud: LocalCloud) -> None:
+    with pytest.raises(Refused, match="a plan has one name"):
+        smdp_launch.launch(smdp_launch.plan("job.yaml"), wait_for_capacity=60)
+    with pytest.raises(Refused, match="a plan has one name"):
+        smdp_launch.launch("job.yaml", wait_for_capacity=60, also=[smdp_launch.plan("job.yaml")])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="28 days"):
+        smdp_launch.launch("job.yaml", wait_for_capacity=0)
+    with pytest.raises(ValueError, match="need wait_for_capacity"):
+        smdp_launch.launch("job.yaml", also=["job.yaml"])
+    with pytest.raises(JobFileRefused):
+        smdp_launch.launch("job.yaml", wait_for_capacity=60, also=[{"schema": 1}])
+    assert not Path(".smdp/history.jsonl").exists()
+
+
 def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     return command.run(Path.cwd(), "launch", "--yes", *arguments, timeout=120, env={**os.environ}, **options)
 
@@ -199,8 +266,7 @@ def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
 @pytest.mark.runs
 def test_launch_waits_and_follows_the_job_in_the_other_region(cloud: LocalCloud) -> None:
     account(cloud, NONE_IN_EAST)
-    west = NCCL.replace("s3://bucket/", "s3://bucket-west/").replace("us-east-1", "us-west-2")
-    Path("west.yaml").write_text(west)
+    Path("west.yaml").write_text(WEST)
     ran = run("--wait-for-capacity", "20s", "--also", "west.yaml")
     assert ran.returncode == ExitCode.OK, ran.stderr
     assert "note: us-east-1: no hosts: CapacityError: Unable to provision" in ran.stderr

@@ -97,14 +97,28 @@ def test_cost_is_price_times_hosts_times_billed_seconds(smdp_launch: Command) ->
 def test_table_shows_hours_without_a_price_and_names_the_command_for_prices(smdp_launch: Command) -> None:
     ran = smdp_launch("cost", "--offline")
     rows = {line.split()[0]: re.split(r" {2,}", line) for line in ran.stdout.splitlines()}
-    assert rows["unpriced"][-3:] == ["2.00", "-", "-"]
-    assert rows["spot"][-3:] == ["0.50", "5.00", "15.00"]
+    assert rows["unpriced"][-4:] == ["2.00", "-", "-", "-"]
+    assert rows["spot"][-4:] == ["0.50", "5.00", "75%", "15.00"]
     assert ran.stdout.splitlines()[-1] == (
         "total: 3.50 instance-hours, 15.00 USD, and 1 cost that is not known; spot capacity saved 15.00 USD (75%)"
     )
     assert f"no price is known of {P4D} in us-east-1" in ran.stderr
     assert ran.stderr.endswith("next: smdp-launch catalog prices --region us-east-1 --update\n")
     assert "prices: ours, 2026-11-01" in ran.stderr
+
+
+def test_saving_of_spot_capacity_is_shown_without_a_price(
+    job_folder: Path, monkeypatch: pytest.MonkeyPatch, smdp_launch: Command
+) -> None:
+    """The service's example: 100 of 500 seconds billed are 80 %."""
+    monkeypatch.chdir(job_folder)
+    for name, billed, trained in (("spot", 100, 500), ("other", 300, 300)):
+        launched(name, spot=True, price=None, prices=None, price_source=None)
+        ended(name, billed, trained)
+    lines = smdp_launch("cost", "--offline").stdout.splitlines()
+    rows = {line.split()[0]: re.split(r" {2,}", line) for line in lines}
+    assert (rows["NAME"][-1], rows["spot"][-1], rows["other"][-1]) == ("SAVED", "80%", "-")
+    assert lines[-1].endswith("; spot capacity saved 0.22 instance-hours (80%)")
 
 
 @pytest.mark.usefixtures("history")

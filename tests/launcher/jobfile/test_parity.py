@@ -64,6 +64,7 @@ def swept(changed: Job) -> Job:
 
 
 SERVE = {"entry": "inference.py", "instance_type": "ml.m5.large"}
+BATCH = SERVE | {"kind": "batch", "input": "s3://bucket/new"}
 
 #: Each field with values for it and for the fields that it needs. None removes a key.
 CASES: dict[str, Job] = {
@@ -207,6 +208,10 @@ CASES: dict[str, Job] = {
     "serve.expiry_role": {"serve": SERVE | {"lifetime": 7200, "expiry_role": "arn:aws:iam::123456789012:role/expiry"}},
     "serve.max_usd": {"serve": SERVE | {"lifetime": 7200, "max_usd": 5.5}, "budget": {"prices": "prices.yaml"}},
     "serve.input": {"serve": SERVE | {"kind": "batch", "input": "s3://bucket/new"}},
+    "serve.split": {"serve": BATCH | {"split": "Line"}},
+    "serve.batch_strategy": {"serve": BATCH | {"split": "Line", "batch_strategy": "SingleRecord"}},
+    "serve.max_payload_mb": {"serve": BATCH | {"max_payload_mb": 20}},
+    "serve.assemble_with": {"serve": BATCH | {"assemble_with": "Line"}},
     "serve.content_type": {"serve": SERVE | {"content_type": "text/csv"}},
     "sweep.objective.metric": swept({"objective": {"metric": "acc"}}) | {"metrics": {"acc": "acc=([0-9.]+)"}},
     "sweep.objective.goal": swept({"objective": {"goal": "maximize"}}),

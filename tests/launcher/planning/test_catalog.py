@@ -67,7 +67,7 @@ def test_instances_match_their_documents() -> None:
     assert (p4d.network_gbit, p4d.efa_interfaces, p4d.local_nvme_gb, p4d.cuda_min) == (400, 4, 8000, "11.0")
     assert p4d.from_memory == frozenset()
     p3 = instance("ml.p3.16xlarge")
-    assert p3 is not None and p3.local_nvme_gb == 0 and p3.from_memory == {"cuda_min"}
+    assert p3 is not None and p3.local_nvme_gb == 0 and (p3.cuda_min, p3.from_memory) == ("9.0", frozenset())
     gb200 = instance("ml.p6e-gb200.36xlarge")
     assert gb200 is not None and gb200.architecture == "aarch64"
     assert instance("ml.p3.24xlarge") is None

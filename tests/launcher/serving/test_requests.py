@@ -12,6 +12,7 @@ from botocore.session import Session
 from botocore.validate import ParamValidator
 
 from smdp_launch.checking.job import check_job
+from smdp_launch.cli.render.serving import plan_rows
 from smdp_launch.errors import Refused
 from smdp_launch.planning.prepare import make_plan
 from smdp_launch.planning.summary import summary
@@ -222,6 +223,25 @@ def test_batch_transform_has_a_name_of_its_own(tmp_path: Path) -> None:
     }
     container = plan.requests["CreateModel"]["PrimaryContainer"]
     assert container["ModelDataUrl"] == f"s3://bucket/output/{name}/serve/model.tar.gz"
+
+
+def test_batch_transform_sends_its_input_as_the_job_file_says(tmp_path: Path) -> None:
+    more = "split: Line, batch_strategy: SingleRecord, max_payload_mb: 0, concurrency: 4, assemble_with: Line"
+    serve = (
+        f'serve: {{kind: batch, entry: inference.py, instance_type: ml.m5.large, input: "s3://bucket/new", {more}}}\n'
+    )
+    path = write_job(tmp_path, JOB + serve, SAVES)
+    (tmp_path / "src" / "inference.py").write_text(LOADS)
+    plan = serving_plan(check_job(path, environ={}), NAME, "us-east-1", MODEL, lambda: NOW, 0xCAFE)
+    request = plan.requests["CreateTransformJob"]
+    assert {key: request[key] for key in ("BatchStrategy", "MaxConcurrentTransforms", "MaxPayloadInMB")} == {
+        "BatchStrategy": "SingleRecord",
+        "MaxConcurrentTransforms": 4,
+        "MaxPayloadInMB": 0,
+    }
+    assert request["TransformInput"]["SplitType"] == request["TransformOutput"]["AssembleWith"] == "Line"
+    shown = dict(plan_rows(plan))[""]
+    assert shown == "one request for each record (Line), of any size, in HTTP chunks, 4 at a time on each host"
 
 
 def test_longest_name_of_a_job_is_a_name_of_an_endpoint(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_batch_transform_answers_all_objects(trained: Path, run: Command) -> Non
         (["deploy", "--local", "--ttl", "soon"], ExitCode.USAGE, "write one such as 30m, 2h or 1d"),
         (["deploy", "--local", "--set", "serve.kind=fast"], ExitCode.JOB_FILE_REFUSED, "SMDP204"),
         (["invoke", "one", "two", "three"], ExitCode.USAGE, "too many arguments"),
-        (["invoke", "request.json"], ExitCode.REFUSED, "no endpoint was deployed from this folder"),
+        (["invoke", "request.json"], ExitCode.REFUSED, "no endpoint of this folder exists"),
         (["undeploy", "other"], ExitCode.REFUSED, "there is no endpoint other"),
     ],
 )

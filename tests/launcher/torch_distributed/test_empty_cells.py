@@ -65,6 +65,13 @@ def test_every_cell_has_a_source_and_a_date_or_is_marked(one: Instance) -> None:
             datetime.date.fromisoformat(source.checked)
 
 
+@pytest.mark.parametrize("one", [one for one in instances() if one.name.startswith("ml.p3")], ids=lambda one: one.name)
+def test_every_cell_of_p3_has_a_source(one: Instance) -> None:
+    """A single GPU is connected to no other."""
+    without = [field for field in FACTS if source_of(one, field) is None]
+    assert without == (["fabric"] if one.gpus == 1 else [])
+
+
 @pytest.mark.parametrize("field", REFUSED)
 def test_documented_cell_refuses_a_job(field: str, tmp_path: Path) -> None:
     """The cases of the next test are refused while the cell has its source."""

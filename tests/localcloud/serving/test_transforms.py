@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
 from smdp_launch.localcloud.client import shared
-from tests.support.services.cloud import BUCKET, kill, processes_with
+from tests.support.services.cloud import BUCKET, kill
 from tests.support.services.serving import Serving, never_answers
+from tests.support.services.transforms import ended, leaves_nothing, outputs, put, request, run
 from tests.support.waiting import wait_for
 
-ENDED = ("Completed", "Failed", "Stopped")
+__all__ = ["leaves_nothing"]  # a fixture
+
 #: Answers each line of the body with its length and the number of lines of the request.
 LINES = """
 import os
@@ -33,48 +34,6 @@ def transform_fn(model, body, content_type, accept):
 @pytest.fixture(scope="module")
 def model(serving: Serving) -> str:
     return serving.create_model("lines", LINES)
-
-
-@pytest.fixture(autouse=True)
-def leaves_nothing(serving: Serving) -> Iterator[None]:
-    yield
-    root = serving.cloud.state_dir / "transforms"
-    wait_for(lambda: not processes_with(str(root)), "the end of the jobs' processes")
-    assert not [path for name in ("hosts", "models", "scratch") for path in root.glob(f"*/{name}")]
-
-
-def request(name: str, model: str, prefix: str, **changes: Any) -> dict[str, Any]:
-    source = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/{prefix}"}}
-    made = {
-        "TransformJobName": name,
-        "ModelName": model,
-        "TransformInput": {"DataSource": source, "ContentType": "text/csv", **changes.pop("TransformInput", {})},
-        "TransformOutput": {"S3OutputPath": f"s3://{BUCKET}/out/{name}", **changes.pop("TransformOutput", {})},
-        "TransformResources": {"InstanceType": "ml.m5.large", "InstanceCount": 1},
-    }
-    return {**made, **changes}
-
-
-def put(serving: Serving, key: str, body: bytes) -> None:
-    serving.cloud.s3.put_object(Bucket=BUCKET, Key=key, Body=body)
-
-
-def run(serving: Serving, name: str, model: str, prefix: str, **changes: Any) -> dict[str, Any]:
-    serving.sagemaker.create_transform_job(**request(name, model, prefix, **changes))
-    return ended(serving, name)
-
-
-def ended(serving: Serving, name: str) -> dict[str, Any]:
-    def found() -> dict[str, Any] | None:
-        answer = serving.sagemaker.describe_transform_job(TransformJobName=name)
-        return answer if answer["TransformJobStatus"] in ENDED else None
-
-    return wait_for(found, f"the end of {name}")  # type: ignore[no-any-return]
-
-
-def outputs(serving: Serving, name: str) -> dict[str, bytes]:
-    prefix = f"out/{name}/"
-    return {key.removeprefix(prefix): serving.cloud.object(key) for key in serving.cloud.keys(prefix)}
 
 
 def test_objects_are_transformed_below_the_output_path(serving: Serving, model: str) -> None:
@@ -214,9 +173,9 @@ def test_killed_supervisor_fails_the_job(serving: Serving) -> None:
     ("changes", "message"),
     [
         ({"ModelName": "unknown"}, "Could not find model"),
-        ({"TransformInput": {"SplitType": "RecordIO"}}, "does not support this SplitType"),
         ({"DataProcessing": {"JoinSource": "Input"}}, "does not support JoinSource"),
-        ({"MaxConcurrentTransforms": 20, "MaxPayloadInMB": 6}, "must not be greater than 100"),
+        ({"MaxConcurrentTransforms": 17}, "times MaxPayloadInMB must not be greater than 100"),
+        ({"MaxPayloadInMB": 101}, "MaxPayloadInMB must not be greater than 100"),
     ],
 )
 def test_request_that_cannot_run_is_refused(

@@ -58,7 +58,8 @@ def command(
     """Serve the model of job NAME (default: the latest) with the settings in the section serve of its job file.
 
     The command creates a model, an endpoint configuration and an endpoint, all with the name of the job. If one of
-    them cannot be created, the command deletes the others. An endpoint costs money until `undeploy` deletes it.
+    them cannot be created, the command deletes the others. An endpoint costs money until `undeploy` deletes it. With
+    `kind: batch`, the command creates a model and a transform job, which ends by itself.
     """
     from smdp_launch.cli.shared.local_runs import require_linux
 

@@ -24,9 +24,10 @@ _STANDARD_INPUT = "-"
 @click.option(
     "--timeout",
     type=click.FloatRange(1, 3600),
+    metavar="SECONDS",
     default=900.0,
     show_default=True,
-    help="Seconds to wait for the answer of an asynchronous endpoint.",
+    help="How long to wait for the answer of an asynchronous endpoint, 3600 at most.",
 )
 @options.endpoint_region
 def command(

@@ -87,12 +87,15 @@ class Balancer:
                 self._in_progress += Counter()  # drops the hosts without requests
 
 
-def post(host: Host, body: bytes, headers: Mapping[str, str], limit: float, most: int) -> Answer:
+def post(
+    host: Host, body: bytes, headers: Mapping[str, str], limit: float, most: int, *, chunked: bool = False
+) -> Answer:
     """Send the request to the host's container.
 
     Args:
         limit: seconds for the whole answer.
         most: bytes of the answer's body.
+        chunked: whether the body is sent in HTTP chunks, without its length.
 
     Raises NotConnected and NoAnswer.
     """
@@ -103,7 +106,8 @@ def post(host: Host, body: bytes, headers: Mapping[str, str], limit: float, most
             connection.connect()
         except OSError as error:
             raise NotConnected(str(error)) from error
-        return _exchange(connection, body, {**headers, TOKEN_HEADER: host["token"]}, deadline, most)
+        content = _blocks(body) if chunked else body  # http.client sends an iterator in chunks
+        return _exchange(connection, content, {**headers, TOKEN_HEADER: host["token"]}, deadline, most)
     except TimeoutError as error:
         raise NoAnswer(
             "Your invocation timed out while waiting for a response from container primary. Review the latency "
@@ -115,8 +119,17 @@ def post(host: Host, body: bytes, headers: Mapping[str, str], limit: float, most
         connection.close()
 
 
+def _blocks(body: bytes) -> Iterator[bytes]:
+    for start in range(0, len(body), _BLOCK):
+        yield body[start : start + _BLOCK]
+
+
 def _exchange(
-    connection: http.client.HTTPConnection, body: bytes, headers: Mapping[str, str], deadline: float, most: int
+    connection: http.client.HTTPConnection,
+    body: bytes | Iterator[bytes],
+    headers: Mapping[str, str],
+    deadline: float,
+    most: int,
 ) -> Answer:
     socket = connection.sock
     socket.settimeout(_left(deadline))

@@ -61,7 +61,7 @@ class Transform:
         self._timeout = float(client.get("InvocationsTimeoutInSeconds", _DEFAULT_TIMEOUT))
         self._retries = int(client.get("InvocationsMaxRetries", _DEFAULT_RETRIES))
         self._split = Split(
-            lines=self._input.get("SplitType", "None") == "Line",
+            by=self._input.get("SplitType", "None"),
             join=request.get("BatchStrategy", "MultiRecord") == "MultiRecord",
             most=int(request.get("MaxPayloadInMB", _DEFAULT_PAYLOAD)) * _MIB,
             gzipped=self._input.get("CompressionType", "None") == "Gzip",
@@ -133,7 +133,7 @@ class Transform:
         headers = {"Content-Type": self._input.get("ContentType", ""), "Accept": self._output.get("Accept", "")}
         sent = {name: value for name, value in headers.items() if value}
         with self._balancer.host(hosts) as host:
-            return post(host, payload, sent, self._timeout, _MOST_ANSWER)
+            return post(host, payload, sent, self._timeout, _MOST_ANSWER, chunked=not self._split.most)
 
     def _check_stop(self) -> None:
         if self._folder.stop.exists():

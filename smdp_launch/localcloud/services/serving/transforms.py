@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from smdp_launch.catalog.hosting.quotas import of_transforms
+from smdp_launch.catalog.hosting.quotas import of_transforms, transform_limits
 from smdp_launch.localcloud import endpoint_state
 from smdp_launch.localcloud.account import AccountFile
 from smdp_launch.localcloud.arns import transform_job_arn
@@ -27,7 +27,6 @@ from smdp_launch.localcloud.services.supervised import Supervised, write_request
 from smdp_launch.localcloud.services.tags import check_tags
 
 _SUPERVISOR = "smdp_launch.localcloud.runtime.serving.transform"
-_MOST_IN_PROGRESS = 100  # MiB: MaxConcurrentTransforms times MaxPayloadInMB
 
 
 class TransformService:
@@ -201,8 +200,6 @@ def _check(request: Parameters) -> None:
     source = request["TransformInput"]["DataSource"]["S3DataSource"]
     if source["S3DataType"] != "S3Prefix":
         raise unsupported(f"S3DataType {source['S3DataType']!r} of TransformInput; only S3Prefix")
-    if request["TransformInput"].get("SplitType", "None") not in ("None", "Line"):
-        raise unsupported("this SplitType of TransformInput; only None and Line")
     filters = request.get("DataProcessing", {})
     if filters.get("InputFilter", "$") != "$" or filters.get("OutputFilter", "$") != "$":
         raise unsupported("the filters of DataProcessing")
@@ -212,7 +209,11 @@ def _check(request: Parameters) -> None:
         raise unsupported(f"more than {MAX_HOSTS} hosts of a transform job")
     split_uri(source["S3Uri"], "TransformInput.DataSource.S3DataSource.S3Uri")
     split_uri(request["TransformOutput"]["S3OutputPath"], "TransformOutput.S3OutputPath")
-    if request.get("MaxConcurrentTransforms", 1) * request.get("MaxPayloadInMB", 6) > _MOST_IN_PROGRESS:
+    most = transform_limits()
+    payload = request.get("MaxPayloadInMB", most.default_payload_mb)
+    if payload > most.payload_mb:
+        raise validation(f"MaxPayloadInMB must not be greater than {most.payload_mb} (MB).")
+    if max(1, request.get("MaxConcurrentTransforms", 1)) * payload > most.in_progress_mb:
         raise validation(
-            f"MaxConcurrentTransforms times MaxPayloadInMB must not be greater than {_MOST_IN_PROGRESS} (MB)."
+            f"MaxConcurrentTransforms times MaxPayloadInMB must not be greater than {most.in_progress_mb} (MB)."
         )

@@ -1,0 +1,2 @@
+def model_fn(model_dir):
+    return model_dir
