@@ -168,12 +168,17 @@ def _probe_network(contract: Contract, settings: NetworkSettings, console: Conso
         raise NetworkError("The network was not probed: the hosts have no addresses of their own, or did not answer.")
 
 
+def needs_token(environ: Mapping[str, str]) -> bool:
+    """Whether the hosts need the token that the first host generates."""
+    return not environ.get(_TOKEN) and has_engine()
+
+
 def _token(
     environ: Mapping[str, str], layout: Layout, settings: Settings, console: Console, peers: Peers
 ) -> str | None:
     """The secret by which the engines of the job's hosts authenticate each other. The request does not contain it,
     since everyone who may describe the job can read the request: the first host generates a token for each run."""
-    if environ.get(_TOKEN) or not has_engine():
+    if not needs_token(environ):
         peers.await_contact(console.say)
         return environ.get(_TOKEN)
     return peers.await_token(console.say, layout.hosts[0], settings.hosts_timeout)
