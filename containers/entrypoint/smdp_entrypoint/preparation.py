@@ -32,6 +32,7 @@ from smdp_entrypoint.contract.worker_variables import (
     worker_variables,
 )
 from smdp_entrypoint.control.addresses import AddressBook
+from smdp_entrypoint.control.clocks import LONGEST_S, check_clock
 from smdp_entrypoint.control.first_host import FirstHost
 from smdp_entrypoint.control.hosts import Resolver, addresses
 from smdp_entrypoint.control.link import job_key
@@ -106,6 +107,9 @@ def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals:
     resolver = Resolver(settings.hosts_file, console.say, settings.hosts_timeout)
     address = resolver.first_address(list(layout.hosts))
     token = _token(environ, layout, settings, console, peers)
+    if settings.checks_health and contract.resources.current_host != contract.resources.hosts[0]:
+        difference = peers.clock_within(LONGEST_S)
+        check_clock(contract.resources.current_host, contract.resources.hosts[0], difference, console.say)
     master = Master(layout.hosts[0], address, settings.master_port)
     host_environ = _host_environ(facts, layout, master, token, console)
     cuda_on_cpu.check(host_environ, facts.devices.gpus)
