@@ -58,7 +58,7 @@ class ClockExchange:
         self._send({"number": self._number})
 
     def take(self, message: dict[str, Any]) -> bool:
-        """Take the first host's answer. Return whether it was the last one; else ask again."""
+        """Take the first host's answer. Return whether it was the last one; else send the next request."""
         theirs = message.get("time")
         if message.get("number") != self._number or not isinstance(theirs, (int, float)) or not math.isfinite(theirs):
             return False
