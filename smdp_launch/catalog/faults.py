@@ -9,12 +9,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal, Protocol, TypeVar, get_args
 
-Kind = Literal["spot", "resume", "kill", "slow", "late", "throttle", "expire", "slow-input"]
+Kind = Literal["spot", "resume", "kill", "slow", "late", "throttle", "expire", "slow-input", "hang"]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
+#: Where the rank of a ``hang`` stops: in its own code, in an exchange, or in a process of its DataLoader.
+Where = Literal["computing", "collective", "loader"]
+
+PLACES: tuple[Where, ...] = get_args(Where)
+
 #: In a request's Environment: the fault as JSON (`Fault.to_text`). Only the local cloud reads it.
 VARIABLE = "SMDP_LOCAL_FAULT"
+
+#: For the workers of a job with the fault ``hang``: where they stop, and the number of the signal, as WHERE:NUMBER.
+HANG_VARIABLE = "SMDP_REHEARSED_HANG"
 
 #: Seconds between SIGTERM and SIGKILL, as on the platform.
 GRACE: float = 120
@@ -91,6 +99,7 @@ class Fault:
         grace: seconds from SIGTERM to SIGKILL, for ``spot``; 0 for an end without notice.
         rate: bytes a second that each host reads from its channels, for ``slow-input``.
         latency: seconds before the first bytes of each file, for ``slow-input``.
+        where: for ``hang``.
     """
 
     kind: Kind
@@ -102,6 +111,7 @@ class Fault:
     grace: float = GRACE
     rate: float = 0.0
     latency: float = 0.0
+    where: Where = "computing"
 
     def to_text(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
@@ -118,4 +128,6 @@ class Fault:
         numbers = (fault.rank, fault.step or 0, fault.after or 0.0, fault.seconds, *limits)
         if not isinstance(fault.host, str) or not all(map(is_amount, numbers)):
             raise ValueError(f"{text!r} is not a fault: it needs a host name and numbers that are 0 or more")
+        if fault.where not in PLACES:
+            raise ValueError(f"{text!r} is not a fault: its rank must hang in one of {', '.join(PLACES)}")
         return fault

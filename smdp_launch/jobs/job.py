@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from smdp_launch.diagnosis.verdict import Verdict, diagnose
+from smdp_launch.errors import Refused
 from smdp_launch.jobs.checkpoints.listing import Checkpoints, list_checkpoints
 from smdp_launch.jobs.follow import Ended, Follower, FollowEvent, StatusChanged
 from smdp_launch.jobs.input_record import record_input
@@ -19,6 +20,7 @@ from smdp_launch.jobs.logs.read import LogFilter, read_lines
 from smdp_launch.jobs.records.history import LOCAL, record_end
 from smdp_launch.jobs.records.outcome import Outcome
 from smdp_launch.jobs.resume import prepare, resume
+from smdp_launch.jobs.retries import due_retry
 from smdp_launch.jobs.run import add_event, read_metrics
 from smdp_launch.jobs.service.clients import Clients, Connect, ignore_waiting
 from smdp_launch.jobs.service.retry import call_with_retries
@@ -51,6 +53,8 @@ class Job(NotebookView):
         on_waiting: called with each ``Waiting``: the service is busy or unreachable, and the call is retried.
         numbers: the values that the job had reported at the last `follow`, `wait`, `watch` or `metrics`.
         last_description: the answer of the last call that described the job.
+        created: when this object was made. A job that ended before is not retried.
+        earlier: the names of the failed jobs that `wait` has resumed, in order; ``name`` is the last one.
     """
 
     name: str
@@ -62,6 +66,8 @@ class Job(NotebookView):
     on_waiting: Callable[[Waiting], None] = field(default=ignore_waiting, compare=False, repr=False)
     numbers: RunMetrics = field(default_factory=RunMetrics, compare=False, repr=False)
     last_description: Description | None = field(default=None, compare=False, repr=False)
+    created: datetime = field(default_factory=lambda: datetime.now(timezone.utc), compare=False, repr=False)
+    earlier: list[str] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def tell(self) -> Callable[[Waiting], None]:
@@ -162,16 +168,37 @@ class Job(NotebookView):
     def wait(self, timeout: float | None = None) -> Outcome:
         """Wait for the job's end, successful or not: see ``exit_code`` and ``reason``.
 
+        A job that fails is resumed as `retries` of its job file says, which costs what a launch costs. ``name`` is then
+        that of the new job.
+
         Args:
-            timeout: seconds to wait at most. The job itself continues.
+            timeout: seconds to wait at most, retries included. The job itself continues.
 
         Raises:
             WaitTimedOut: the job has not ended by then.
         """
-        *_, last = self.follow(timeout)
-        if not isinstance(last, Ended):
-            raise TypeError(f"the last event of a job is its end, not {last}")
-        return last.outcome
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            *_, last = self.follow(None if until is None else max(0.0, until - time.monotonic()))
+            if not isinstance(last, Ended):
+                raise TypeError(f"the last event of a job is its end, not {last}")
+            if not self._retry(last.outcome):
+                return last.outcome
+
+    def _retry(self, ended: Outcome) -> bool:
+        """Resume the job if its policy says so. Return whether ``name`` is that of a new job."""
+        with self.connected() as clients:
+            retry = due_retry(clients, self.name, ended, self.created)
+            if retry is None:
+                return False
+            try:
+                prepared = prepare(clients, self.name, retry.number)
+            except Refused:  # another follower has resumed it
+                return False
+            resume(clients, prepared, self.where)
+        self.earlier.append(self.name)
+        self.name, self.last_seen, self.outcome = prepared.job, "Submitted", None
+        return True
 
     def logs(
         self,

@@ -8,10 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from smdp_launch.errors import ExitCode
 from smdp_launch.jobs.records.outcome import Outcome
+from smdp_launch.jobs.service.clients import Clients
+from smdp_launch.jobs.status.description import describe_training_job
 from smdp_launch.request.build import RETRIES_VARIABLE
 
 #: In a resumed job: the number of this retry, from 1.
@@ -50,6 +53,33 @@ class RetryPolicy:
         """The kind of failure for which the job is resumed now; None if it is not."""
         kind = failure_kind(ended)
         return kind if kind in self.on and self.done < self.at_most else None
+
+
+@dataclass(frozen=True)
+class Retry:
+    """A retry that is due now: its number, from 1, of ``at_most``, after a failure of the kind ``after``."""
+
+    number: int
+    at_most: int
+    after: str
+
+
+def due_retry(clients: Clients, job: str, ended: Outcome, since: datetime | None) -> Retry | None:
+    """The retry of ``job``, which has ended so; None if it has succeeded, has had its retries, or ended before
+    ``since``.
+
+    Raises:
+        ServiceProblem: the service refused, or did not answer.
+        EnvironmentProblem: the credentials have expired.
+    """
+    if ended.status == "Completed":
+        return None
+    described = describe_training_job(clients, job)
+    policy = RetryPolicy.of(described)
+    if policy is None or (since is not None and described.get("TrainingEndTime", since) < since):
+        return None
+    kind = policy.retries(ended)
+    return Retry(policy.done + 1, policy.at_most, kind) if kind is not None else None
 
 
 def failure_kind(ended: Outcome) -> str | None:

@@ -20,8 +20,9 @@ from ruamel.yaml.error import YAMLError
 from smdp_launch.catalog.local_cloud import THIS_MACHINE
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
+from smdp_launch.localcloud.layout import ACCOUNT_FILE
 
-FILE = "account.yaml"
+FILE = ACCOUNT_FILE
 VPC = "vpc-00000000000000001"
 SUBNET = "subnet-00000000000000001"
 GROUP = "sg-00000000000000001"

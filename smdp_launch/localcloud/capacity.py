@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from smdp_launch.localcloud.account import Account, AccountFile
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.files import write_json
-from smdp_launch.localcloud.layout import JobFolder
+from smdp_launch.localcloud.layout import ACCOUNT_FILE, JobFolder
+
+if TYPE_CHECKING:
+    from smdp_launch.localcloud.account import Account
 
 _TICK = 0.1  # seconds between looks at the account
 _READY = "Preparing the simulated hosts for training"
@@ -49,7 +51,15 @@ def acquire(folder: JobFolder, request: Request, explain: Callable[[str], None])
     Raises:
         NoCapacity: there was none in time.
     """
-    account = AccountFile(folder.state_folder.root)
+    root = folder.state_folder.root
+    if not (root / ACCOUNT_FILE).exists():  # without it there is capacity for every type
+        kind, count = next(candidates(request["ResourceConfig"]))
+        _take(folder, request, kind, count)
+        return
+    # pydantic and YAML take a third of the time that a supervisor takes to start, and few clouds have this file
+    from smdp_launch.localcloud.account import AccountFile
+
+    account = AccountFile(root)
     limit = request["StoppingCondition"].get("MaxPendingTimeInSeconds", math.inf)
     began, is_waiting = time.monotonic(), False
     while not folder.stop.exists():
@@ -71,12 +81,17 @@ def acquire(folder: JobFolder, request: Request, explain: Callable[[str], None])
 
 def _choose(folder: JobFolder, request: Request, account: Account) -> bool:
     """Take the first type with capacity. False if no type has any."""
-    resources = request["ResourceConfig"]
-    for kind, count in candidates(resources):
+    for kind, count in candidates(request["ResourceConfig"]):
         if account.has_capacity(folder.region, kind, count):
-            if "InstancePreferences" in resources:
-                selected = {"SelectedInstanceType": kind, "SelectedInstanceCount": count}
-                chosen = {**resources, "InstanceType": kind, "InstanceCount": count, **selected}
-                write_json(folder.request, {**request, "ResourceConfig": chosen})
+            _take(folder, request, kind, count)
             return True
     return False
+
+
+def _take(folder: JobFolder, request: Request, kind: str, count: int) -> None:
+    """Write the type into the request if the job has several to choose from."""
+    resources = request["ResourceConfig"]
+    if "InstancePreferences" in resources:
+        selected = {"SelectedInstanceType": kind, "SelectedInstanceCount": count}
+        chosen = {**resources, "InstanceType": kind, "InstanceCount": count, **selected}
+        write_json(folder.request, {**request, "ResourceConfig": chosen})

@@ -37,6 +37,7 @@ from smdp_launch.saved_versions import check_folder_version, write_folder_versio
 
 #: Version of these files; raised when an older smdp-launch would read them wrongly.
 VERSION = 1
+ACCOUNT_FILE = "account.yaml"  # see `account`
 LOG_SUFFIX = ".jsonl"  # of the file of a log stream
 
 JOB_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # the service's own pattern

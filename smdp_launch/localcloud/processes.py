@@ -100,6 +100,28 @@ def handles_sigterm(pid: int) -> bool:
     return is_waiting or any(int(mask, 16) & _SIGTERM_BIT for mask in masks)
 
 
+def hang_signal() -> int:
+    """At which a worker stops in a rehearsed hang: no common library uses it, nor the entrypoint for stacks."""
+    return signal.SIGRTMAX - 8
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether the process has a handler for the signal."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return False
+    return any(int(line.split()[1], 16) >> (number - 1) & 1 for line in lines if line.startswith("SigCgt:"))
+
+
+def command_line(pid: int) -> list[str]:
+    """The arguments of the process; none if it has ended."""
+    try:
+        return [os.fsdecode(one) for one in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
+    except OSError:
+        return []
+
+
 def has_open(pid: int, path: Path) -> bool:
     """Whether the process has the file open.
 

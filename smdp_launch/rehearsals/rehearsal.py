@@ -54,11 +54,13 @@ class Rehearsal:
 
     Args:
         within: seconds after the fault in which a job that cannot continue must end; it is stopped then.
+        ends: whether the job ends by itself when it hangs.
         clock: seconds since 1970.
     """
 
     fault: Fault
     within: float
+    ends: bool = False
     clock: Callable[[], float] = time.time
     changes: list[StatusChanged] = field(default_factory=list)
     fault_events: list[JobEvent] = field(default_factory=list)
@@ -87,9 +89,10 @@ class Rehearsal:
     def should_stop(self) -> bool:
         """Whether the job should have ended by now and must be stopped. True only once."""
         has_ended = bool(self.changes) and self.changes[-1].status in ENDED
-        if self.fault.kind != "kill" or self.gave_up or has_ended or not self.has_reported("killed"):
+        if self.gave_up or has_ended or not (self.has_reported("killed") or self.has_reported("hung")):
             return False
-        self.gave_up = self.clock() > self.fault_events[0].time_ms / 1000 + self.within
+        has_passed = self.fault.kind == "hang" and self.named is not None and not self.ends
+        self.gave_up = has_passed or self.clock() > self.fault_events[0].time_ms / 1000 + self.within
         return self.gave_up
 
     @property
@@ -121,6 +124,8 @@ class Rehearsal:
             self.steps.append((time_ms, step))
 
     def _names_victim(self, text: str) -> bool:
+        if self.fault.kind == "hang":
+            return f"hang: rank {self.fault.rank} on {self.fault.host} has made no progress" in text
         waiting_for = text.partition(_WARNING)[2].partition("waiting for ")[2]
         return bool(self.fault_events) and f"rank {self.fault.rank} (" in waiting_for
 
@@ -174,11 +179,19 @@ def _require_fault(rehearsal: Rehearsal, ended: Outcome) -> None:
     _Inconclusive: the fault was not injected, or the job was stopped for another reason.
     """
     if rehearsal.has_reported("missed"):
-        raise _Inconclusive(f"the fault was not injected: rank {rehearsal.fault.rank} had exited before")
+        raise _Inconclusive(f"the fault was not injected: {_missed(rehearsal.fault)}")
     if ended.exit_code is ExitCode.JOB_STOPPED and not rehearsal.gave_up and rehearsal.refused is None:
         raise _Inconclusive("the job was stopped before there was a result")
     if not rehearsal.fault_events and rehearsal.fault.kind != "late":
         raise _Inconclusive(f"the fault was not injected: {_ended_early(rehearsal, ended)}")
+
+
+def _missed(fault: Fault) -> str:
+    if fault.kind == "hang" and fault.where == "loader":
+        return f"rank {fault.rank} had no process of a DataLoader that can stop; pass another --in"
+    if fault.kind == "hang":
+        return f"rank {fault.rank} had exited before, or its image has an entrypoint without this rehearsal"
+    return f"rank {fault.rank} had exited before"
 
 
 def _ended_early(rehearsal: Rehearsal, ended: Outcome) -> str:
@@ -233,6 +246,23 @@ def _judge_kill(rehearsal: Rehearsal, ended: Outcome) -> str:
     if f"{rank} " not in ended.reason:
         raise _Failed(f"the job failed, but its FailureReason does not name {rank}")
     return f"the job ended by itself, and its FailureReason names {rank}"
+
+
+def _judge_hang(rehearsal: Rehearsal, ended: Outcome) -> str:
+    rank, within = f"rank {rehearsal.fault.rank}", f"{rehearsal.within:g} s"
+    if rehearsal.named is None:
+        if rehearsal.gave_up:
+            raise _Failed(f"no report named {rank} in the {within} after it had stopped")
+        if ended.status == "Completed":
+            raise _Inconclusive(f"the job completed, so no rank needed {rank} after it had stopped")
+        raise _Failed(f"the job {ended.summary} before a report named {rank}")
+    if not rehearsal.ends:
+        return f"the report named {rank}; the job would hang until max_run, and hang.action: end ends it"
+    if rehearsal.gave_up:
+        raise _Failed(f"a report named {rank}, but the job still ran {within} after it had stopped")
+    if f"{rank} " not in ended.reason:
+        raise _Failed(f"the job {ended.summary}, but its FailureReason does not name {rank}")
+    return f"the report named {rank}, and the job ended by itself with its name in the FailureReason"
 
 
 def _judge_slow(rehearsal: Rehearsal, ended: Outcome) -> str:
@@ -295,6 +325,7 @@ _JUDGES: dict[Kind, Callable[[Rehearsal, Outcome], str]] = {
     "resume": _judge_resume,
     "kill": _judge_kill,
     "slow": _judge_slow,
+    "hang": _judge_hang,
     "late": _judge_late,
     "throttle": _judge_refused,
     "expire": _judge_refused,

@@ -230,6 +230,8 @@ def _rehearsed(plan: Plan, local: LocalRun, rehearsal: Rehearsal) -> Iterator[Ro
     yield "fault", f"{rehearsal.fault.kind}: {describe_planned_fault(rehearsal.fault)}"
     if rehearsal.fault.kind == "kill":
         yield "", f"the job must end within {rehearsal.within:g} s after it"
+    if rehearsal.fault.kind == "hang":
+        yield "", f"a report must name the rank within {rehearsal.within:g} s after it"
     yield "on", f"{dimensions}, simulated locally{image}{link}"
     yield "job", f"{plan.job}, from {plan.job_file}"
     yield "plan", plan.hash

@@ -15,6 +15,8 @@ _PLATFORM: dict[Kind, str] = {
     "kill": "the system kills a process that uses more memory than is available. The platform does not restart it: the"
     " job is billed until its processes exit, or until max_run.",
     "slow": "a disk, a network or another process delays one worker, and so all ranks that wait for its gradients.",
+    "hang": "a lock, a read that never returns, or a collective operation that only some ranks call stops one rank, and"
+    " all others wait for it. The platform does not end such a job: it is billed until max_run.",
     "late": "a host starts when its instance and image are ready. The other hosts wait: the entrypoint for the host's"
     " address, up to SMDP_HOSTS_TIMEOUT; the script for its process group, up to that group's timeout.",
     "throttle": "AWS refuses calls that are too frequent, to SageMaker, CloudWatch and S3: those of the follower and"
@@ -26,6 +28,11 @@ _PLATFORM: dict[Kind, str] = {
 }
 
 
+_IN: dict[str, str] = {
+    "computing": "in its own code",
+    "collective": "in a collective operation",
+    "loader": "in a process of its DataLoader",
+}
 _ACTIONS = {
     "slowed": "the channels are slow from the start",
     "read": "the hosts have read their last bytes",
@@ -45,6 +52,7 @@ def describe_planned_fault(fault: Fault) -> str:
         "resume": f"the job is stopped ({_notice(fault)}), and a new one continues from its checkpoints",
         "kill": f"rank {fault.rank} on {fault.host} is killed",
         "slow": f"rank {fault.rank} on {fault.host} is paused for {fault.seconds:g} s",
+        "hang": f"rank {fault.rank} on {fault.host} stops for ever {_IN[fault.where]}",
         "late": f"{fault.host} starts {fault.seconds:g} s after the others",
         "throttle": f"three of four calls are refused for {fault.seconds:g} s",
         "expire": f"the follower's calls are refused for {fault.seconds:g} s, and the role gets new credentials",
@@ -93,7 +101,14 @@ def describe_fault(event: JobEvent) -> str:
         return _ACTIONS[what]
     if what == "late":
         return f"{host} starts now, {fields.get('seconds')} s late"
-    actions = {"killed": "is killed", "stopped": "is paused", "continued": "continues", "missed": "had exited already"}
+    where = str(fields.get("where"))
+    actions = {
+        "killed": "is killed",
+        "stopped": "is paused",
+        "continued": "continues",
+        "hung": f"stops for ever {_IN.get(where, '')}",
+        "missed": "has no process of a DataLoader that can stop" if where == "loader" else "had exited already",
+    }
     return f"{rank} {actions.get(what, what)}"
 
 

@@ -231,6 +231,7 @@ def registry(_: Place) -> Iterator[list[str]]:
 
 
 _TORCH = "tests/launcher/jobs/test_rehearse.py, whose jobs wait for each other"
+_HANGS = "tests/launcher/hangs/test_rehearse_hang.py, whose jobs are watched"
 _LINKS = "tests/localcloud/runs/test_network_probe.py, which has links"
 _TWICE = ["--at", "@5", "--after", "1"]
 _INPUT = "tests/launcher/jobs/test_rehearse_slow_input.py, whose jobs read a channel"
@@ -255,6 +256,7 @@ VERBS = {
     "rehearse resume": Verb(["--at", "@5"], _TWICE, ExitCode.USAGE, counting_job),
     "rehearse kill": Verb([], _TWICE, ExitCode.USAGE, counting_job),
     "rehearse slow": Verb(None, ["--for", "1", *HERE[1:]], ExitCode.REHEARSAL_FAILED, counting_job, elsewhere=_TORCH),
+    "rehearse hang": Verb(None, _TWICE, ExitCode.USAGE, counting_job, elsewhere=_HANGS),
     "rehearse late": Verb(["--for", "1"], ["--at", "@5"], ExitCode.USAGE, counting_job),
     "rehearse throttle": Verb(["--for", "1"], _TWICE, ExitCode.USAGE, counting_job),
     "rehearse slow-input": Verb(None, ["--rate", "none"], ExitCode.USAGE, counting_job, elsewhere=_INPUT),

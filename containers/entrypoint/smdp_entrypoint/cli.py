@@ -14,7 +14,7 @@ from smdp_entrypoint.contract.errors import EntrypointError, OthersFailed, StopR
 from smdp_entrypoint.contract.paths import MlTree
 from smdp_entrypoint.control.peers import Peers
 from smdp_entrypoint.control.reports import Report
-from smdp_entrypoint.preparation import prepare
+from smdp_entrypoint.preparation import needs_token, prepare
 from smdp_entrypoint.processes.console import Console
 from smdp_entrypoint.processes.failure import LONGEST_FILE, signal_name
 from smdp_entrypoint.processes.failure_file import FailureFile
@@ -26,6 +26,8 @@ _USAGE = "usage: train [--version]\nRuns the training job that the files below /
 _REPORT_TIMEOUT_S = 5.0
 # A first host whose script exits early waits this long for hosts that have not connected yet.
 _CONNECT_TIMEOUT_S = 1.0
+# It waits longer if they need the token that it has generated: without the token they cannot start.
+_TOKEN_TIMEOUT_S = 20.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,7 +66,7 @@ class _Run:
                 self.peers.leave(_CONNECT_TIMEOUT_S)
                 return 0
             code = Training(job, self.tree, self.file, self.console, self.signals, self.peers).run()
-            self.peers.leave(_CONNECT_TIMEOUT_S)
+            self.peers.leave(self._last_wait(code))
             return code
         except StopRequested as stop:
             self.signals.defer()
@@ -84,6 +86,11 @@ class _Run:
             self.console.say(f"internal error in smdp-entrypoint {__version__}, please report it:\n{text}")
             last = text.rstrip().rpartition("\n")[2]
             return self._fail(last, f"{last} (internal error in smdp-entrypoint {__version__})\n{text}")
+
+    def _last_wait(self, code: int) -> float:
+        """Seconds to wait for hosts that have not connected yet, after the script has exited."""
+        waits = code == 0 and not self.signals.stops and needs_token(os.environ)
+        return _TOKEN_TIMEOUT_S if waits else _CONNECT_TIMEOUT_S
 
     def _fail(self, error: str, text: str) -> int:
         now = time.time()

@@ -32,6 +32,7 @@ from smdp_entrypoint.contract.worker_variables import (
     worker_variables,
 )
 from smdp_entrypoint.control.addresses import AddressBook
+from smdp_entrypoint.control.clocks import LONGEST_S, check_clock
 from smdp_entrypoint.control.first_host import FirstHost
 from smdp_entrypoint.control.hosts import Resolver, addresses
 from smdp_entrypoint.control.link import job_key
@@ -106,6 +107,9 @@ def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals:
     resolver = Resolver(settings.hosts_file, console.say, settings.hosts_timeout)
     address = resolver.first_address(list(layout.hosts))
     token = _token(environ, layout, settings, console, peers)
+    if settings.checks_health and contract.resources.current_host != contract.resources.hosts[0]:
+        difference = peers.clock_within(LONGEST_S)
+        check_clock(contract.resources.current_host, contract.resources.hosts[0], difference, console.say)
     master = Master(layout.hosts[0], address, settings.master_port)
     host_environ = _host_environ(facts, layout, master, token, console)
     cuda_on_cpu.check(host_environ, facts.devices.gpus)
@@ -168,12 +172,17 @@ def _probe_network(contract: Contract, settings: NetworkSettings, console: Conso
         raise NetworkError("The network was not probed: the hosts have no addresses of their own, or did not answer.")
 
 
+def needs_token(environ: Mapping[str, str]) -> bool:
+    """Whether the hosts need the token that the first host generates."""
+    return not environ.get(_TOKEN) and has_engine()
+
+
 def _token(
     environ: Mapping[str, str], layout: Layout, settings: Settings, console: Console, peers: Peers
 ) -> str | None:
     """The secret by which the engines of the job's hosts authenticate each other. The request does not contain it,
     since everyone who may describe the job can read the request: the first host generates a token for each run."""
-    if environ.get(_TOKEN) or not has_engine():
+    if not needs_token(environ):
         peers.await_contact(console.say)
         return environ.get(_TOKEN)
     return peers.await_token(console.say, layout.hosts[0], settings.hosts_timeout)

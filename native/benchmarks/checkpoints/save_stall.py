@@ -126,6 +126,8 @@ def report(options: argparse.Namespace, pairs: List[Pair]) -> None:
 
     size = options.megabytes
     row("state", f"{size} MB, {options.ranks} ranks, {len(rest)} pairs, {os.cpu_count()} processors, {options.folder}")
+    loads = " and ".join(f"{one:.1f}" for one in (options.load, os.getloadavg()[0]))
+    row("load", f"{loads} processes want to run (mean of a minute, before and after)")
     row("save", spread("save"))
     row("async_save", spread("call"))
     ratios = [one["call"] / one["save"] for one in rest]
@@ -149,6 +151,7 @@ def main() -> None:
         return
     if options.pairs < 1 or options.ranks < 1 or options.megabytes < 1:
         parser.error("--pairs, --ranks and --megabytes must be 1 or more")
+    options.load = os.getloadavg()[0]
     options.folder = Path(tempfile.mkdtemp(prefix="save-stall-", dir=options.folder))
     try:
         report(options, measured(options))

@@ -4,6 +4,7 @@ torch is imported once. Hosts have folders of their own, ``FOLDER/host-0`` and s
 platform's copy does.
 """
 
+import ctypes
 import hashlib
 import json
 import os
@@ -47,7 +48,8 @@ def digest_of(value: Any) -> str:
     def add(one: Any) -> None:
         if isinstance(one, torch.Tensor):
             digest.update(f"{one.dtype}{tuple(one.shape)}".encode())
-            digest.update(bytes(one.contiguous().flatten().view(torch.uint8).tolist()) if one.numel() else b"")
+            whole = one.detach().contiguous()
+            digest.update(ctypes.string_at(whole.data_ptr(), whole.nbytes) if whole.numel() else b"")
         elif isinstance(one, dict):
             for key in one:
                 digest.update(str(key).encode())

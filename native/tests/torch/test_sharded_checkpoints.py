@@ -135,6 +135,11 @@ def test_state_may_change_after_async_save(tmp_path: Path) -> None:
     run("snapshots", tmp_path / "ranks")
 
 
+@pytest.mark.parametrize("case", ["changes_by_the_script", "renames"])
+def test_checkpoint_has_the_state_of_one_whole_step(tmp_path: Path, case: str) -> None:
+    run(case, tmp_path / "ranks", script=RANKS.with_name("snapshot_ranks.py"))
+
+
 def test_load_without_a_checkpoint_returns_none(tmp_path: Path) -> None:
     assert ShardedCheckpoints(tmp_path / "none").load() is None
 

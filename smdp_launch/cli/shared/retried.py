@@ -19,9 +19,8 @@ from smdp_launch.cli.shared.follow_session import (
 from smdp_launch.errors import Refused
 from smdp_launch.jobs.records.history import LOCAL
 from smdp_launch.jobs.resume import Resumption, prepare, resume
-from smdp_launch.jobs.retries import RetryPolicy
+from smdp_launch.jobs.retries import due_retry
 from smdp_launch.jobs.service.clients import Clients
-from smdp_launch.jobs.status.description import describe_training_job
 
 
 def follow_retries(
@@ -67,21 +66,14 @@ def follow_retries(
 def _next(clients: Clients, job: str, result: FollowResult, since: datetime | None) -> Resumption | None:
     """The next try; None if the job has succeeded, has had its retries, or cannot be resumed."""
     ended = result.outcome
-    if ended.status == "Completed":
+    retry = due_retry(clients, job, ended, since)
+    if retry is None:
         return None
-    described = describe_training_job(clients, job)
-    policy = RetryPolicy.of(described)
-    if since is not None and described.get("TrainingEndTime", since) < since:
-        return None
-    kind = policy.retries(ended) if policy is not None else None
-    if policy is None or kind is None:
-        return None
-    number = policy.done + 1
     first = f": {ended.reason.splitlines()[0]}" if ended.reason else ""
     print_note(f"{job} {ended.summary}{first}")
-    print_note(f"retry {number} of {policy.at_most} after a failure of the kind {kind}")
+    print_note(f"retry {retry.number} of {retry.at_most} after a failure of the kind {retry.after}")
     try:
-        return prepare(clients, job, number)
+        return prepare(clients, job, retry.number)
     except Refused as error:
         print_note(str(error))
         return None

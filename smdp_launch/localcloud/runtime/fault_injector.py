@@ -13,7 +13,7 @@ from typing import Any, Literal
 from smdp_launch.catalog.faults import EVENT, VARIABLE, Fault, Kind
 from smdp_launch.event_lines import event_of, split_line
 from smdp_launch.localcloud.layout import JobFolder
-from smdp_launch.localcloud.processes import descendants, variable
+from smdp_launch.localcloud.processes import catches, command_line, descendants, hang_signal, variable
 from smdp_launch.localcloud.protocol import injected_refusals
 from smdp_launch.localcloud.protocol.injected_refusals import Refusal
 from smdp_launch.localcloud.protocol.signatures import job_hash
@@ -116,10 +116,11 @@ class FaultInjector:
 
     def inject(self, hosts: Sequence[Host]) -> None:
         """Inject a fault of a worker or of the service if it is due, and end one whose time is over."""
-        if self._is("kill", "slow") and self._is_first_time(None):
+        if self._is("kill", "slow", "hang") and self._is_first_time(None):
             for host in hosts:
                 if self._targets(host.name) and not self._signal_worker(host):
-                    self.report(hosts, "missed", host=host.name, rank=self._rank)
+                    where = {"where": self.fault.where} if self.fault is not None and self._is("hang") else {}
+                    self.report(hosts, "missed", host=host.name, rank=self._rank, **where)
         if self._is("throttle", "expire") and self._is_first_time(None):
             self._refuse_calls(hosts)
         if self._refusing_until is not None and time.monotonic() >= self._refusing_until:
@@ -135,10 +136,12 @@ class FaultInjector:
             log.report(EVENT, kind=self.fault.kind, what=what, **more)
 
     def _signal_worker(self, host: Host) -> bool:
-        """Kill or pause the target worker; False where it no longer exists."""
+        """Kill, pause or stop the target worker; False where it does not exist."""
         process = _worker(host, self._rank)
         if process is None:
             return False
+        if self._is("hang"):
+            return self._hang(host, process)
         if self._is("kill"):
             self.report([host], "killed", rank=self._rank)
             _send(process, signal.SIGKILL)
@@ -146,6 +149,17 @@ class FaultInjector:
             self.report([host], "stopped", rank=self._rank, seconds=self.seconds)
             _send(process, signal.SIGSTOP)
             self._paused = (host, process, time.monotonic() + self.seconds)
+        return True
+
+    def _hang(self, host: Host, worker: int) -> bool:
+        """Make the worker, or one of its DataLoader, stop for ever; False where there is none that can."""
+        where = self.fault.where if self.fault is not None else "computing"
+        processes = [one for one in descendants(worker) if _is_of_loader(one)] if where == "loader" else [worker]
+        target = next((one for one in processes if catches(one, hang_signal())), None)
+        if target is None:
+            return False
+        self.report([host], "hung", rank=self._rank, where=where)
+        _send(target, hang_signal())
         return True
 
     def _refuse_calls(self, hosts: Sequence[Host]) -> None:
@@ -186,7 +200,7 @@ class FaultInjector:
             return False
         with self._lock:
             step, target_started = self._step, self._target_started
-        if self._is("kill", "slow") and not target_started:
+        if self._is("kill", "slow", "hang") and not target_started:
             return False
         if self.fault.after is not None:
             return self._age() >= self.fault.after
@@ -206,6 +220,12 @@ def _worker(host: Host, rank: int) -> int | None:
     return found[0] if found else None
 
 
-def _send(process: int, number: signal.Signals) -> None:
+def _is_of_loader(process: int) -> bool:
+    """Whether a process of a worker may be one of its DataLoader: Python starts others that serve these."""
+    text = " ".join(command_line(process))
+    return "multiprocessing.resource_tracker" not in text and "multiprocessing.forkserver" not in text
+
+
+def _send(process: int, number: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(process, number)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from smdp_launch.catalog.faults import GRACE, Fault
+from smdp_launch.catalog.faults import GRACE, HANG_VARIABLE, Fault
 from smdp_launch.catalog.faults import VARIABLE as FAULT
 from smdp_launch.localcloud.arns import training_job_arn
 from smdp_launch.localcloud.client.connect import Endpoint
@@ -21,6 +21,7 @@ from smdp_launch.localcloud.isolation.images import Image
 from smdp_launch.localcloud.isolation.namespaces import View
 from smdp_launch.localcloud.isolation.network import Plug
 from smdp_launch.localcloud.layout import JobFolder
+from smdp_launch.localcloud.processes import hang_signal
 from smdp_launch.localcloud.protocol import role_credentials
 from smdp_launch.localcloud.protocol.signatures import Credentials, Holder, job_hash
 from smdp_launch.localcloud.runtime.host import HostSpec
@@ -114,6 +115,7 @@ class Launch:
             # With it the hosts' engines prove that they belong to one job: no other process can join the group.
             "SMDP_JOB_TOKEN": self._token,
             **self._stop_budget(),
+            **self._rehearsed_hang(),
             **self._network(),
             **{name: value for name, value in requested.items() if name != FAULT},
             **({"SMDP_CUDA_ON_CPU": "1"} if requested.get(_CUDA_VARIABLE) == "1" else {}),
@@ -138,6 +140,12 @@ class Launch:
         if fault is None or fault.kind != "spot" or not 0 < fault.grace < GRACE:
             return {}
         return {"SMDP_STOP_BUDGET": f"{fault.grace:g}"}
+
+    def _rehearsed_hang(self) -> dict[str, str]:
+        """For the workers: where they stop, and at which signal of the fault injector."""
+        if self._fault is None or self._fault.kind != "hang":
+            return {}
+        return {HANG_VARIABLE: f"{self._fault.where}:{hang_signal()}"}
 
     def _credentials(self) -> dict[str, str]:
         """For the server's S3; none with network isolation, where hosts get all their data as channels."""

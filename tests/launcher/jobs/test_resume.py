@@ -12,7 +12,7 @@ from pathlib import Path
 import boto3
 import pytest
 
-from smdp_launch import Refused, attach
+from smdp_launch import Refused, attach, launch, plan
 from smdp_launch.errors import EnvironmentProblem, ExitCode
 from smdp_launch.jobs.records import history
 from smdp_launch.jobs.records.history import (
@@ -233,3 +233,41 @@ def test_long_history_is_read_only_a_few_times(job_folder: Path, monkeypatch: py
     monkeypatch.setattr(list_jobs, "ends", lambda: reads.append(1) or ends())
     assert [one.job for one in list_jobs.jobs_of_folder(20)] == [f"one-{number}" for number in reversed(range(20))]
     assert len(reads) == 2
+
+
+RETRIED = """\
+import os
+print(f"number {os.environ.get('SMDP_RETRY', '0')}", flush=True)
+if int(os.environ.get("SMDP_RETRY", "0")) < int(os.environ["FAILURES"]):
+    raise RuntimeError(os.environ["ERROR"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("failures", "error", "status", "names"),
+    [
+        (1, "CUDA error: uncorrectable ECC error encountered", "Completed", 2),
+        pytest.param(9, "CUDA error: uncorrectable ECC error", "Failed", 3, marks=pytest.mark.runs),
+        pytest.param(9, "an error of the script", "Failed", 1, marks=pytest.mark.runs),
+    ],
+)
+def test_wait_resumes_a_job_as_its_file_says(
+    here: Path, monkeypatch: pytest.MonkeyPatch, failures: int, error: str, status: str, names: int
+) -> None:
+    monkeypatch.chdir(here)
+    sections = f"""
+checkpoint: {{s3: "s3://bucket/checkpoints"}}
+retries: {{on: [hardware], at_most: 2}}
+environment: {{FAILURES: "{failures}", ERROR: "{error}"}}
+"""
+    write_job(here, JOB + sections, RETRIED)
+    job = launch(plan("job.yaml", local=True, hosts=1, workers_per_host=1))
+    first = job.name
+    assert job.wait(timeout=900).status == status
+    assert [*job.earlier, job.name][0] == first
+    assert [one.job for one in launches()] == [*job.earlier, job.name]
+    assert len(launches()) == names
+    assert [line.text for line in job.logs(grep="^number")] == [f"number {names - 1}"]
+    old = attach(first)  # it ended before, and is not resumed again
+    assert old.wait(timeout=900).status == ("Failed" if names > 1 else status)
+    assert (old.name, old.earlier, len(launches())) == (first, [], names)

@@ -34,12 +34,38 @@ def test_the_client_is_cheap_to_import() -> None:
     assert answer.stdout == "set()\n"
 
 
-def test_supervisor_does_not_import_moto() -> None:
-    check = (
-        "import sys, smdp_launch.localcloud.runtime.supervisor; print({'boto3', 'moto', 'werkzeug'} & set(sys.modules))"
-    )
+HEAVY = {"boto3", "moto", "werkzeug", "pydantic", "ruamel", "yaml"}
+
+
+def test_supervisor_imports_neither_moto_nor_pydantic() -> None:
+    check = f"import sys, smdp_launch.localcloud.runtime.supervisor; print({HEAVY} & set(sys.modules))"
     answer = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert answer.stdout == "set()\n"
+
+
+@pytest.mark.parametrize("has_account", [False, True])
+def test_capacity_without_an_account_file_needs_no_pydantic(tmp_path: Path, has_account: bool) -> None:
+    if has_account:
+        (tmp_path / "account.yaml").write_text("quota: 5\n")
+    preferences = [{"InstanceType": "ml.p4d.24xlarge", "InstanceCount": 2}, {"InstanceType": "ml.p3.16xlarge"}]
+    request = {"ResourceConfig": {"InstancePreferences": preferences}, "StoppingCondition": {}}
+    folder = tmp_path / "jobs" / "one"
+    folder.mkdir(parents=True)
+    (folder / "record.json").write_text("{}")
+    check = f"""
+import sys
+from pathlib import Path
+from smdp_launch.localcloud.capacity import acquire
+from smdp_launch.localcloud.layout import JobFolder
+folder = JobFolder(Path({str(folder)!r}))
+acquire(folder, {request!r}, print)
+print("pydantic" in sys.modules, folder.request.read_text())
+"""
+    answer = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    loaded, _, written = answer.stdout.partition(" ")
+    assert loaded == str(has_account)
+    resources = json.loads(written)["ResourceConfig"]
+    assert (resources["SelectedInstanceType"], resources["SelectedInstanceCount"]) == ("ml.p4d.24xlarge", 2)
 
 
 def test_the_server_ends_before_its_only_client_returns(state_dir: Path) -> None:

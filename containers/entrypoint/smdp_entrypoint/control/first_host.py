@@ -9,6 +9,7 @@ import time
 from typing import Any, Callable
 
 from smdp_entrypoint.control.addresses import AddressBook
+from smdp_entrypoint.control.clocks import CLOCK
 from smdp_entrypoint.control.link import MESSAGE, Link, LinkError, ListeningLink
 from smdp_entrypoint.control.peers import COLLECT_S, HEARTBEAT_S, HOST_TIMEOUT_S, PeerLoop
 from smdp_entrypoint.control.reports import Report, first_report
@@ -158,6 +159,8 @@ class FirstHost:
             self._answered.add(link.host)
             self._informed.add(link.host)
             self._remove(link)
+        elif kind == CLOCK:
+            link.send(CLOCK, number=message.get("number"), time=time.time())
         elif kind == MESSAGE and isinstance(message.get("fields"), dict):
             self._loop.note_message(link.host, message["fields"])
 

@@ -8,6 +8,7 @@ import selectors
 import socket
 from typing import Any, Callable
 
+from smdp_entrypoint.control.clocks import CLOCK, ClockExchange
 from smdp_entrypoint.control.first_host import lost_host
 from smdp_entrypoint.control.link import MESSAGE, CallingLink, LinkError
 from smdp_entrypoint.control.peers import COLLECT_S, HEARTBEAT_S, HOST_TIMEOUT_S, PeerLoop
@@ -38,6 +39,7 @@ class OtherHost:
         self._own_addresses = own_addresses
         self._source: str | None = None
         self._link: CallingLink | None = None
+        self._clocks: ClockExchange | None = None
         self._connecting: socket.socket | None = None
         self._started: float | None = None
         self._next_call = self._call_ends = 0.0
@@ -161,7 +163,7 @@ class OtherHost:
         was_known = link.proved
         try:
             for message in link.receive():
-                self._handle(message)
+                self._handle(link, message)
         except (LinkError, ValueError) as error:
             self._drop(link, str(error), now)
             return
@@ -169,10 +171,15 @@ class OtherHost:
             self._send(self._unsent)
             self._unsent = None
 
-    def _handle(self, message: dict[str, Any]) -> None:
+    def _handle(self, link: CallingLink, message: dict[str, Any]) -> None:
         kind = message.get("is")
         if kind == "token":
             self._loop.note_contact(str(message.get("token")))
+            self._clocks = ClockExchange(lambda fields: link.send(CLOCK, **fields))
+            self._clocks.ask()
+        elif kind == CLOCK and self._clocks is not None:
+            if self._clocks.take(message):
+                self._loop.note_clock(self._clocks.best)
         elif kind == "end":
             self._loop.note_ending(Report.parse(message))
         elif kind == "cause":

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Protocol
 
 from smdp_entrypoint.contract.errors import HostsError
+from smdp_entrypoint.control.clocks import ClockDifference
 from smdp_entrypoint.control.reports import Report
 from smdp_entrypoint.processes.signals import PEER_FAILURE_SIGNAL
 
@@ -80,9 +81,10 @@ class PeerLoop:
         self.ending: Report | None = None
         self.verdict: Report | None = None
         self.token: str | None = None  # the job's, once the first host is in contact
+        self.clock: ClockDifference | None = None  # from the first host's, once measured
         self.error = ""  # why this host has no connection to the others
         self._role = role
-        self._decided, self._in_contact = threading.Event(), threading.Event()
+        self._decided, self._in_contact, self._compared = threading.Event(), threading.Event(), threading.Event()
         self._commands: queue.SimpleQueue[Report | _Leave | _Message | None] = queue.SimpleQueue()
         self._messages: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue(_MOST_MESSAGES)
         self._hang_messages: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue(_MOST_MESSAGES)
@@ -109,6 +111,10 @@ class PeerLoop:
     def wait_for_contact(self, seconds: float) -> bool:
         return self._in_contact.wait(seconds)
 
+    def wait_for_clock(self, seconds: float) -> ClockDifference | None:
+        self._compared.wait(seconds)
+        return self.clock
+
     def note_message(self, host: str, fields: dict[str, Any]) -> None:
         to = self._hang_messages if fields.get("for") == "hang" else self._messages
         with contextlib.suppress(queue.Full):
@@ -130,6 +136,10 @@ class PeerLoop:
     def note_contact(self, token: str) -> None:
         self.token = token
         self._in_contact.set()
+
+    def note_clock(self, difference: ClockDifference | None) -> None:
+        self.clock = difference
+        self._compared.set()
 
     def note_ending(self, report: Report) -> None:
         if self.ending is None:
@@ -161,6 +171,7 @@ class PeerLoop:
         finally:
             self._decided.set()
             self._in_contact.set()
+            self._compared.set()
 
     def _serve(self) -> None:
         leaving: _Leave | None = None
@@ -236,6 +247,12 @@ class Peers:
         if self._loop is None or not self._loop.wait_for_contact(seconds):
             return None
         return self._loop.token
+
+    def clock_within(self, seconds: float) -> ClockDifference | None:
+        """How far this host's clock is from the first host's; None if that is not known, as without the first host."""
+        if self._loop is None or self._loop.token is None:
+            return None
+        return self._loop.wait_for_clock(seconds)
 
     def send(self, host: str, fields: dict[str, Any]) -> None:
         """Send a message to a host: the first host to any host, every other host to the first. A host that is not

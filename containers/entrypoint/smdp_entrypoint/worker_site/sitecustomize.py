@@ -103,6 +103,26 @@ def _register_stacks() -> None:
     _stacks = file
 
 
+def _register_rehearsed_hang() -> None:
+    """In a local run that rehearses a hang, stop for ever on the signal in SMDP_REHEARSED_HANG (WHERE:NUMBER)."""
+    where, _, number = os.environ.get("SMDP_REHEARSED_HANG", "").partition(":")
+    if not number:
+        return
+    import signal
+    import time
+
+    def hang_for_rehearsal(_: int, __: Any) -> None:
+        torch, distributed = sys.modules.get("torch"), sys.modules.get("torch.distributed")
+        if where == "collective" and torch is not None and distributed is not None and distributed.is_initialized():
+            world = distributed.get_world_size()
+            if world > 1:  # a message that no rank sends
+                distributed.recv(torch.zeros(1), src=(distributed.get_rank() + 1) % world)
+        while True:
+            time.sleep(0.5)
+
+    signal.signal(int(number), hang_for_rehearsal)  # a forked process, such as one of a DataLoader, inherits it
+
+
 def _run_the_hidden_one() -> None:
     # No pathlib: every Python process of the job imports this module.
     here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
@@ -115,6 +135,7 @@ def _run_the_hidden_one() -> None:
 
 
 _register_stacks()
+_register_rehearsed_hang()
 sys.meta_path.insert(0, _After("torch", _after_torch))
 sys.meta_path.insert(0, _After("tensorflow", _after_tensorflow))
 _run_the_hidden_one()

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 NAMES = ["algo-1", "algo-2"]
 SHOW = """
-import json, os
+import json, os, time
+while not os.path.exists(os.environ.get("GO", os.curdir)):
+    time.sleep(0.05)
 path = os.path.join(os.environ["SM_OUTPUT_DATA_DIR"], os.environ["LOCAL_RANK"] + ".json")
 json.dump(os.environ.get("SMDP_JOB_TOKEN"), open(path, "w"))
 """
@@ -28,9 +30,15 @@ needs_engine = pytest.mark.skipif(not has_engine(), reason="only smdp-engine nee
 
 
 def tokens(hosts: list[Host], **environ: str) -> list[Any]:
-    """The tokens of all workers of a successful job."""
+    """The tokens of all workers of a successful job, which exit when the workers of all hosts run."""
+    go = hosts[0].root / "go"
+    go.unlink(missing_ok=True)
     for host in hosts:
-        host.job(SHOW).start(SMDP_WORKERS_PER_HOST="2", **environ)
+        host.lines.clear()
+        host.job(SHOW).start(SMDP_WORKERS_PER_HOST="2", GO=str(go), **environ)
+    for host in hosts:
+        host.wait_for_line('"event": "workers_started"')
+    go.touch()
     assert [host.wait() for host in hosts] == [0] * len(hosts), hosts[0].text
     return [host.saved(f"{rank}.json") for host in hosts for rank in range(2)]
 
@@ -61,13 +69,13 @@ def test_configured_token_is_used(cluster: Callable[[list[str]], list[Host]], tm
 
 
 class UnauthenticatedClient:
-    """Knows all public names of a job, and connects to its first host from another address."""
+    """Knows all public names of a job, and connects to its first host from any address."""
 
     def __init__(self, *names: str) -> None:
         self._key = job_key(None, *names)
 
     def connect(self, source: str) -> list[dict[str, Any]]:
-        """All messages that the first host sends to it as algo-2, until that closes the connection."""
+        """The first messages that the first host sends to it as algo-2; none if that closes the connection."""
         deadline = time.monotonic() + 60
         received: list[dict[str, Any]] = []
         while True:
@@ -83,6 +91,8 @@ class UnauthenticatedClient:
                 link.flush()
                 received += link.receive()
                 time.sleep(0.01)
+            link.send("bye")
+            link.flush()
         except LinkError:
             pass
         finally:
@@ -94,14 +104,33 @@ class UnauthenticatedClient:
 def test_client_at_another_address_gets_no_token(cluster: Callable[[list[str]], list[Host]], tmp_path: Path) -> None:
     file = hosts_file(tmp_path / "hosts", NAMES)
     first, second = cluster(NAMES)
-    first.job(SHOW).start(SMDP_WORKERS_PER_HOST="2", SMDP_HOSTS_FILE=file, TRAINING_JOB_ARN="arn:of-a-job")
+    go = tmp_path / "go"
+    first.job(SHOW).start(SMDP_WORKERS_PER_HOST="2", SMDP_HOSTS_FILE=file, TRAINING_JOB_ARN="arn:of-a-job", GO=str(go))
     client = UnauthenticatedClient("arn:of-a-job", *NAMES)
     assert client.connect(f"{NETWORK}.99") == []
     assert client.connect(f"{NETWORK}.99") == []  # also once the name's address is known
     first.wait_for_line(f"refused a connection from {NETWORK}.99: it claims to be algo-2, which has another address")
     second.job(SHOW).start(SMDP_WORKERS_PER_HOST="2", SMDP_HOSTS_FILE=file, TRAINING_JOB_ARN="arn:of-a-job")
+    second.wait_for_line('"event": "workers_started"')
+    go.touch()
     assert [first.wait(), second.wait()] == [0, 0]
     assert first.saved("0.json") == second.saved("1.json")
+
+
+@needs_engine
+def test_host_that_connects_after_the_script_has_exited_gets_the_token(
+    cluster: Callable[[list[str]], list[Host]],
+    tmp_path: Path,
+    until: Callable[[Callable[[], Any], str], Any],
+) -> None:
+    first, _ = cluster(NAMES)
+    file = hosts_file(tmp_path / "hosts", NAMES)
+    first.job(SHOW).start(SMDP_WORKERS_PER_HOST="1", SMDP_HOSTS_FILE=file, TRAINING_JOB_ARN="arn:of-a-job")
+    first.wait_for_line("all workers exited successfully")
+    client = UnauthenticatedClient("arn:of-a-job", *NAMES)
+    (message,) = until(lambda: client.connect(f"{NETWORK}.12"), "the token")  # the first look-up of the address is late
+    assert message["token"] == first.saved("0.json")
+    assert first.wait() == 0
 
 
 @needs_engine

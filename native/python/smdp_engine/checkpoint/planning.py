@@ -39,6 +39,7 @@ class SharingPlanner(DefaultSavePlanner):
 
     def take(self, plan: SavePlan, buffers: "Buffers") -> None:
         """Copy this rank's part of the state to the buffers, so that the training may change the state."""
+        self._data = {}  # of an earlier plan
         self._data = {item.index: self._taken(item, buffers) for item in plan.items}
         buffers.finish_copies()
 

@@ -1,7 +1,7 @@
 """The ranks of a script's process group; without ``torch.distributed`` there is one."""
 
 import importlib
-from typing import Any, List
+from typing import Any, Callable, List
 
 
 def _torch() -> Any:
@@ -23,13 +23,25 @@ def world_size(group: Any) -> int:
 
 def agree(value: int, operation: str, group: Any) -> int:
     """The smallest or largest (``operation`` MIN or MAX) of the ranks' values, by an all_reduce of one number."""
+    return begin_to_agree(value, operation, group)()
+
+
+def begin_to_agree(value: int, operation: str, group: Any) -> Callable[[], int]:
+    """Start the all_reduce of `agree`. The result of the returned function, which waits for it, is the same."""
     if not is_distributed():
-        return value
+        return lambda: value
     torch: Any = _torch()
     on_cuda = torch.distributed.get_backend(group) == "nccl"
     number = torch.tensor([value], dtype=torch.int64, device="cuda" if on_cuda else "cpu")
-    torch.distributed.all_reduce(number, op=getattr(torch.distributed.ReduceOp, operation), group=group)
-    return int(number.item())
+    operator = getattr(torch.distributed.ReduceOp, operation)
+    work = torch.distributed.all_reduce(number, op=operator, group=group, async_op=True)
+
+    def agreed() -> int:
+        if work is not None:  # None: this rank is not in the group
+            work.wait()
+        return int(number.item())
+
+    return agreed
 
 
 def gather(value: Any, group: Any) -> List[Any]:

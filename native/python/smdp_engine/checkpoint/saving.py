@@ -20,7 +20,7 @@ from .errors import CheckpointError
 from .marker import MARKER, path_of, remove_checkpoint, steps_in, write_marker
 from .planning import Buffers, SharingPlanner, is_replica, plan_key
 from .random_state import random_state, restore_random_state
-from .ranks import agree, gather_to_first, rank, scatter_from_first, world_size
+from .ranks import begin_to_agree, gather_to_first, rank, scatter_from_first, world_size
 from .retention import retained
 from .structure import put_tensors, take_tensors
 from .written_files import Facts, WrittenFiles, writer_at
@@ -81,7 +81,9 @@ class Plans:
                     (context.path / MARKER).unlink()
         except Exception as error:
             problem = error
-        code = agree(2 if problem is not None else int(changed), "MAX", self._group)
+        agreed = begin_to_agree(2 if problem is not None else int(changed), "MAX", self._group)
+        failure = self._take(planner) if copy and problem is None and not changed else None  # while the ranks agree
+        code = agreed()
         if code == 2:
             why = (
                 f"{type(problem).__name__}: {problem}"
@@ -93,14 +95,17 @@ class Plans:
             self._key = None
             self._make_plan(context, planner, local)
             self._key = key
-        failure = None
-        if copy:
-            try:
-                planner.take(self._plan, self._buffers)
-            except Exception as error:
-                failure = f"the state cannot be copied: {type(error).__name__}: {error}"
+            failure = self._take(planner) if copy else None
         plan, metadata = self._plan, self._metadata
         return lambda: _Save(context, planner, plan, metadata).run(failure)
+
+    def _take(self, planner: SharingPlanner) -> Optional[str]:
+        """Copy this rank's part of the current plan. The result is the error, None if there is none."""
+        try:
+            planner.take(self._plan, self._buffers)
+        except Exception as error:
+            return f"the state cannot be copied: {type(error).__name__}: {error}"
+        return None
 
     def _make_plan(self, context: Context, planner: SharingPlanner, local: SavePlan) -> None:
         plans = gather_to_first(local, self._group)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from smdp_launch.catalog.faults import GRACE, Place
+from smdp_launch.catalog.faults import GRACE, PLACES, Place
 from smdp_launch.cli.commands.rehearse.sharing import (
     SECONDS,
     combined,
@@ -32,7 +32,7 @@ from smdp_launch.cli.shared.local_runs import (
 )
 
 if TYPE_CHECKING:
-    from smdp_launch.catalog.faults import Kind
+    from smdp_launch.catalog.faults import Kind, Where
     from smdp_launch.cli.render.job.launch import FollowResult
     from smdp_launch.errors import ExitCode
     from smdp_launch.jobs.service.clients import Clients
@@ -156,6 +156,29 @@ def slow(**values: Any) -> int:
     return _rehearse("slow", **values)
 
 
+@command.command("hang", short_help="Make a worker stop for ever.")
+@job
+@_when
+@click.option(
+    "--in",
+    "where",
+    type=click.Choice(PLACES),
+    default="computing",
+    show_default=True,
+    help="Where the worker stops: in its own code, in a collective operation, or in a process of its DataLoader.",
+)
+@within("a report must name the rank", 300)
+@run_options
+def hang(within: float, where: Where, **values: Any) -> int:
+    """Make a worker of JOBFILE (default: job.yaml) stop for ever, as a lock or a read that never returns does.
+
+    The job passes if a report names the rank. With `hang.action: end` the job must also end by itself.
+
+    By default, the last rank stops at the first reported step. --after and --at override this.
+    """
+    return _rehearse("hang", within=within, where=where, seconds=0.0, **values)
+
+
 @command.command("late", short_help="Start a host later than the others.")
 @job
 @click.option("--at", metavar="HOST", callback=_place, help="The host, such as algo-1. Default: the last one.")
@@ -241,6 +264,7 @@ def _rehearse(
     within: float = 0.0,
     rate: float = 0.0,
     latency: float = 0.0,
+    where: Where = "computing",
     **local_values: Any,
 ) -> ExitCode:
     from smdp_launch.catalog.faults import Fault
@@ -250,7 +274,7 @@ def _rehearse(
     require_linux("rehearse")
     if kind == "late" and (at.rank is not None or at.step is not None):
         raise click.BadParameter("a host is late at its start: pass a host alone, such as algo-2", param_hint="--at")
-    if kind not in ("kill", "slow", "late") and (at.host is not None or at.rank is not None):
+    if kind not in ("kill", "slow", "hang", "late") and (at.host is not None or at.rank is not None):
         raise click.BadParameter(f"{kind} affects all hosts: pass a step alone, such as @120", param_hint="--at")
     if after is not None and at.step is not None:
         raise click.UsageError("--after and a step in --at exclude each other: pass one of them")
@@ -265,8 +289,12 @@ def _rehearse(
     if kind == "late" and run.hosts == 1:
         raise click.UsageError("a late host needs another host that waits for it: add --hosts 2")
     victim = _victim(at, run)
-    fault = Fault(kind, victim.host, victim.rank, at.step, after, seconds, grace, rate, latency)
-    return _run(local_plan(checked, replace(run, fault=fault)), Rehearsal(fault, within), as_json, page)
+    fault = Fault(kind, victim.host, victim.rank, at.step, after, seconds, grace, rate, latency, where)
+    plan = local_plan(checked, replace(run, fault=fault))
+    action = plan.request["Environment"].get("SMDP_HANG") if kind == "hang" else None
+    if action == "ignore":
+        raise click.UsageError("`hang.action: ignore` turns the watch off: pass --set hang.action=report")
+    return _run(plan, Rehearsal(fault, within, ends=action == "end"), as_json, page)
 
 
 def _victim(at: Place, run: LocalRun) -> Rank:

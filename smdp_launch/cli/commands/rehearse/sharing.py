@@ -37,10 +37,9 @@ def duration(default: float, text: str) -> Callable[[_Command], _Command]:
     )
 
 
-def within(text: str) -> Callable[[_Command], _Command]:
-    return click.option(
-        "--within", metavar="SECONDS", type=SECONDS, default=60, show_default=True, help=f"Seconds within which {text}."
-    )
+def within(text: str, default: float = 60) -> Callable[[_Command], _Command]:
+    text = f"Seconds within which {text}."
+    return click.option("--within", metavar="SECONDS", type=SECONDS, default=default, show_default=True, help=text)
 
 
 job = combined(options.job_file, options.settings)
