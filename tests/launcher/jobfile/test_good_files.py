@@ -19,8 +19,8 @@ from tests.support.job_files.good_files import FILES, refused_by_service, reques
 Leaf = tuple[str, ...]
 
 
-def test_there_are_thirty_eight_sound_files() -> None:
-    assert len(FILES) == 38
+def test_there_are_thirty_nine_sound_files() -> None:
+    assert len(FILES) == 39
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
