@@ -44,7 +44,8 @@ def print_local_start(plan: Plan) -> None:
     console = Console(highlight=False)
     run = plan.local
     hosts, workers = count(run.hosts, "host"), count(run.workers_per_host, "worker")
-    console.print(Text(plan.job, "bold"), f"local run: {hosts} x {workers}", sep="  ")
+    others = "".join(f", {count(number, 'host')} of {name}" for name, number in run.other_hosts.items())
+    console.print(Text(plan.job, "bold"), f"local run: {hosts} x {workers}{others}", sep="  ")
     data = [f"{channel}: {short(path)}" for channel, path in run.data.items()]
     links = {None: [], OWN_NETWORK: ["the job's own"]}.get(run.network, [f"links of {run.network}"])
     cuda = ["emulated on the CPU (docs/how-to/cuda-on-cpu.md)"] if run.cuda_on_cpu else []
