@@ -14,6 +14,7 @@ from typing import Any
 from smdp_launch.localcloud.account import Account, AccountFile
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.files import write_json
+from smdp_launch.localcloud.groups import hosts_by_type
 from smdp_launch.localcloud.layout import JobFolder
 
 _TICK = 0.1  # seconds between looks at the account
@@ -70,8 +71,10 @@ def acquire(folder: JobFolder, request: Request, explain: Callable[[str], None])
 
 
 def _choose(folder: JobFolder, request: Request, account: Account) -> bool:
-    """Take the first type with capacity. False if no type has any."""
+    """Take the first type with capacity. False if no type has any, or that of a group has not enough."""
     resources = request["ResourceConfig"]
+    if resources.get("InstanceGroups"):
+        return all(account.has_capacity(folder.region, *one) for one in hosts_by_type(resources).items())
     for kind, count in candidates(resources):
         if account.has_capacity(folder.region, kind, count):
             if "InstancePreferences" in resources:

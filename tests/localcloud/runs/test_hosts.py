@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from smdp_launch.localcloud.client.connect import isolation, private
+from smdp_launch.localcloud.groups import host_names
 from smdp_launch.localcloud.host_log import HostLog
 from smdp_launch.localcloud.isolation import namespaces
 from smdp_launch.localcloud.isolation.namespaces import View
@@ -22,7 +23,7 @@ from smdp_launch.localcloud.processes import handles_sigterm
 from smdp_launch.localcloud.runtime import lease
 from smdp_launch.localcloud.runtime.host import HostSpec
 from smdp_launch.localcloud.runtime.hosts import Host, wait_until
-from smdp_launch.localcloud.runtime.tree import HostTree, host_names
+from smdp_launch.localcloud.runtime.tree import HostTree
 from tests.support.isolation import namespace_refusal
 from tests.support.jobs.hosts import seen
 from tests.support.services.cloud import BUCKET, Cloud, names_in

@@ -10,4 +10,4 @@ from tests.support.services.cloud import Cloud
 
 def seen(cloud: Cloud, name: str) -> dict[str, dict[str, Any]]:
     found = (line.partition("looks ") for line in cloud.log(name) if "looks {" in line)
-    return {head.partition(":")[0].strip("["): json.loads(text) for head, _, text in found}
+    return {head.partition(":")[0].strip("[] "): json.loads(text) for head, _, text in found}
