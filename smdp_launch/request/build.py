@@ -314,6 +314,15 @@ def distribution(spec: JobSpec) -> dict[str, JsonValue]:
     }
 
 
+def instance_type(spec: JobSpec) -> dict[str, JsonValue]:
+    """The group that trains and the instance type, for the containers' toolkit, by hyperparameter."""
+    if spec.compute.other_groups:
+        # As the SDK sends it: the containers read the type of their own host.
+        return {DISTRIBUTION_GROUPS: [training_group(spec)], INSTANCE_TYPE: None}
+    # If there are several types, the service selects one at the start, and the containers read it from their host.
+    return {INSTANCE_TYPE: spec.compute.instance_type} if spec.compute.fallback_types is None else {}
+
+
 def launch_hyperparameters(spec: JobSpec, job: str) -> dict[str, str]:
     """Hyperparameters for the containers' toolkits, with AWS's names, so that the images of both engines read them."""
     archive = source_location(spec.output.s3, job)
@@ -325,11 +334,6 @@ def launch_hyperparameters(spec: JobSpec, job: str) -> dict[str, str]:
         "sagemaker_job_name": job,
         "sagemaker_region": spec.region,
         **distribution(spec),
+        **instance_type(spec),
     }
-    if spec.compute.other_groups:
-        values[DISTRIBUTION_GROUPS] = [training_group(spec)]
-        values[INSTANCE_TYPE] = None  # as the SDK sends it: the containers read the type of their own host
-    # If there are several types, the service selects one at the start, and the containers read it from their host.
-    elif spec.compute.fallback_types is None:
-        values[INSTANCE_TYPE] = spec.compute.instance_type
     return {name: encode_value(value) for name, value in values.items()}
