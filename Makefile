@@ -117,7 +117,7 @@ test-containers: $(VENV)/.ready .venv-tensorflow/.ready ## whole tier: the image
 .venv-clients/aws2/aws: tools/aws_cli_v2.sh
 	sh tools/aws_cli_v2.sh .venv-clients/aws2
 
-SDK_TESTS := $(addprefix tests/clients/test_,estimator.py groups.py deploy.py init_from.py torch_distributed.py notebook.py sdk_jobs.py sdk_endpoints.py sdk_remote.py alone.py) tests/localcloud/tuning/test_sdk_tuner.py
+SDK_TESTS := $(addprefix tests/clients/test_,estimator.py deploy.py init_from.py torch_distributed.py notebook.py sdk_jobs.py sdk_endpoints.py sdk_remote.py alone.py) tests/localcloud/tuning/test_sdk_tuner.py
 
 # The SageMaker SDK and the AWS CLI want botocore's versions of their own.
 .venv-sdk/.ready: Makefile pyproject.toml tools/install_packages.sh

@@ -1,8 +1,14 @@
 """The instance groups of a job whose hosts are of several types.
 
-AWS names three rules, which this package follows: every host gets the same image and the same script, one group only
-is part of the distribution, and a file system reaches all groups (docs.aws.amazon.com/sagemaker/latest/dg,
-train-heterogeneous-cluster-configure and -configure-distributed, 2026-11-28).
+The rules of AWS that this project relies on, checked on 2026-11-28:
+
+- Every host gets the same image and the same script, and one group only is part of the distribution
+  (docs.aws.amazon.com/sagemaker/latest/dg, train-heterogeneous-cluster-configure and -configure-distributed).
+- Only a channel from S3 can name groups (botocore's model, S3DataSource.InstanceGroupNames).
+- AWS's toolkits run the script as a plain process on the hosts of the other groups (sagemaker-pytorch-training-toolkit,
+  training.py).
+- A job ends when the script has exited on all hosts: in AWS's examples the hosts that train stop the data hosts.
+- There are no warm pools (developer guide), and InstancePreferences excludes InstanceGroups (botocore's model).
 """
 
 from __future__ import annotations

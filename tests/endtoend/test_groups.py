@@ -11,17 +11,19 @@ import pytest
 from smdp_launch.errors import ExitCode
 from tests.conftest import ROOT
 from tests.endtoend.conftest import Job, job_state
+from tests.support.doc_examples import blocks
 from tests.support.jobs.local import launch
 
 pytestmark = pytest.mark.torch
 
 GOOD = ROOT / "tests" / "launcher" / "good" / "scripts" / "groups" / "train.py"
+(SCRIPT,) = blocks("docs/how-to/gpus/groups.md", "python")
 GROUPS = "  other_groups: {data: {instance_type: ml.c5.18xlarge, instance_count: 1}}\n"
 
 
 def write(job: Job) -> None:
     job.write(
-        GOOD.read_text(),
+        SCRIPT,
         ("  max_run: 600\n", f"  max_run: 600\n  group_name: gpus\n{GROUPS}"),
         ('s3: "s3://bucket/train"', 's3: "s3://bucket/train", groups: [data]'),
     )
@@ -29,6 +31,10 @@ def write(job: Job) -> None:
     points = [(a / 8, b / 8) for a in range(-8, 8) for b in range(-8, 8)]
     rows = [json.dumps([a, b, 2 * a - b + 1]) for a, b in points]
     (job.folder / "data" / "part-0").write_text("\n".join(rows) + "\n")
+
+
+def test_sound_file_has_the_script_of_the_page() -> None:
+    assert GOOD.read_text() == SCRIPT
 
 
 def requested(job: Job) -> dict[str, object]:

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.localcloud.runs.test_hosts import LOOKS
-from tests.support.jobs.hosts import seen
+from tests.support.jobs.hosts import LOOKS, seen
 from tests.support.services.cloud import BUCKET, Cloud
 
 GROUPS = [
