@@ -67,6 +67,21 @@ class PriceTable(NamedTuple):
         """USD for an hour of one instance; None if the table has no such price."""
         return self.prices.get(region, {}).get(instance_type)
 
+    def mean_hourly(self, region: str, hosts: Mapping[str, int]) -> float | None:
+        """USD for an hour of one instance, as the mean of ``hosts`` by type; None if the table lacks a price."""
+        return mean_price(self.prices.get(region, {}), hosts)
+
+
+def mean_price(prices: Mapping[str, float], hosts: Mapping[str, int]) -> float | None:
+    """The mean price of one instance: times the number of all instances it gives their sum. None if one has no price.
+
+    Args:
+        hosts: number of instances by type.
+    """
+    if not hosts or any(one not in prices for one in hosts):
+        return None
+    return sum(prices[one] * count for one, count in hosts.items()) / sum(hosts.values())
+
 
 def instance_hours(instance_count: int, seconds: int) -> float:
     """The hours of all instances together for a job of ``seconds``."""

@@ -129,9 +129,12 @@ def end_of(described: Description) -> datetime:
 
 
 def price_of(described: Description, where: str, prices: PriceTable | None = None) -> float | None:
-    """USD an hour of one host: from the table, else from the launch. None for a local run, or if it is unknown."""
+    """USD an hour of one host, with several groups the mean of all: from the table, else from the launch. None for a
+    local run, or if it is unknown."""
     if where == LOCAL:
         return None
+    if prices is not None and described.types:
+        return prices.mean_hourly(where, described.types)
     if prices is not None and described.instance_type is not None:
         return prices.hourly(where, described.instance_type)
     launched = find_launch(described.job)

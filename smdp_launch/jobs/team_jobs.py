@@ -12,7 +12,7 @@ from smdp_launch.jobs.records.outcome import ENDED, outcome
 from smdp_launch.jobs.service.clients import connection, ignore_waiting
 from smdp_launch.jobs.service.listing import PAGE, newest_first
 from smdp_launch.jobs.service.retry_policy import Waiting
-from smdp_launch.jobs.status.description import hosts_of
+from smdp_launch.jobs.status.description import hosts_of, types_of
 from smdp_launch.jobs.status.list_jobs import JobFilter, ListedJob
 
 
@@ -57,7 +57,8 @@ def _listed(job: Mapping[str, Any], region: str, prices: PriceTable | None) -> L
     created: datetime = job["CreationTime"]
     status, hosts, resources = str(job["TrainingJobStatus"]), hosts_of(job), job.get("ResourceConfig", {})
     kind = resources.get("InstanceType") or resources.get("SelectedInstanceType")
-    price = prices.hourly(region, kind) if prices is not None and kind is not None else None
+    types = types_of(job) or ({kind: hosts} if kind is not None else {})
+    price = prices.mean_hourly(region, types) if prices is not None else None
     billable = job.get("BillableTimeInSeconds")
     return ListedJob(
         str(job["TrainingJobName"]),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.files import write_json
+from smdp_launch.localcloud.groups import hosts_by_type
 from smdp_launch.localcloud.layout import ACCOUNT_FILE, JobFolder
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ def acquire(folder: JobFolder, request: Request, explain: Callable[[str], None])
     """
     root = folder.state_folder.root
     if not (root / ACCOUNT_FILE).exists():  # without it there is capacity for every type
-        kind, count = next(candidates(request["ResourceConfig"]))
-        _take(folder, request, kind, count)
+        if not request["ResourceConfig"].get("InstanceGroups"):
+            _take(folder, request, *next(candidates(request["ResourceConfig"])))
         return
     # pydantic and YAML take a third of the time that a supervisor takes to start, and few clouds have this file
     from smdp_launch.localcloud.account import AccountFile
@@ -80,8 +81,11 @@ def acquire(folder: JobFolder, request: Request, explain: Callable[[str], None])
 
 
 def _choose(folder: JobFolder, request: Request, account: Account) -> bool:
-    """Take the first type with capacity. False if no type has any."""
-    for kind, count in candidates(request["ResourceConfig"]):
+    """Take the first type with capacity. False if no type has any, or that of a group has not enough."""
+    resources = request["ResourceConfig"]
+    if resources.get("InstanceGroups"):
+        return all(account.has_capacity(folder.region, *one) for one in hosts_by_type(resources).items())
+    for kind, count in candidates(resources):
         if account.has_capacity(folder.region, kind, count):
             _take(folder, request, kind, count)
             return True

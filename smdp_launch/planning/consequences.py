@@ -60,7 +60,7 @@ class Billing:
     """Upper bounds. ``usd`` needs a price table; nothing is estimated.
 
     Args:
-        price: USD an hour of the most expensive type that the job can get.
+        price: USD an hour of the most expensive type that the job can get; with several groups the mean of all hosts.
         ceiling_usd: ``budget.max_usd``.
         instance_hours: of training, with ``compute.max_run`` as the limit.
         warm_instance_hours: of the warm pool after the job.

@@ -14,7 +14,9 @@ from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.planning.plan import LocalRun
 from smdp_launch.request.batch import on_cpus, workers_per_host
 from smdp_launch.request.build import PLAN_TAG, Request, plan_hash
+from smdp_launch.request.groups import hosts_by_type
 from smdp_launch.source.scan import SourceTree
+from smdp_launch.units import listed
 
 #: The number of workers that the entrypoint starts, because there are no GPUs to count.
 WORKERS_VARIABLE = "SMDP_WORKERS_PER_HOST"
@@ -34,8 +36,14 @@ def local_request(request: Request, source: SourceTree, local: LocalRun) -> Requ
     resources = dict(request["ResourceConfig"])
     for preferred in resources.pop("InstancePreferences", [])[:1]:
         resources["InstanceType"] = preferred["InstanceType"]
+    if "InstanceGroups" in resources:
+        training, *others = resources["InstanceGroups"]
+        counts = [one | {"InstanceCount": local.other_hosts[one["InstanceGroupName"]]} for one in others]
+        resources["InstanceGroups"] = [training | {"InstanceCount": local.hosts}, *counts]
+    else:
+        resources["InstanceCount"] = local.hosts
     changed = request | {
-        "ResourceConfig": resources | {"InstanceCount": local.hosts},
+        "ResourceConfig": resources,
         "Environment": request.get("Environment", {}) | _environment(local),
     }
     if "InputDataConfig" in request:
@@ -66,7 +74,8 @@ def not_simulated_locally(
     ``inputs_problem`` returns the reason why hosts cannot read objects while they train; None if they can.
     """
     compute = spec.compute
-    requested = f"{compute.instance_count} x {compute.instance_type}"
+    types = hosts_by_type(spec) or {compute.instance_type: compute.instance_count}
+    requested = listed([f"{number} x {name}" for name, number in types.items()])
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     gpus = "" if on_cpus(spec) else f", {compute.instance_count * workers_per_host(spec)} GPUs"
     yield f"{requested}{gpus}: {hosts * workers} workers share this machine's CPUs instead"

@@ -31,12 +31,14 @@ class LocalRun:
     """The options of a local run.
 
     Args:
+        hosts: those that train.
         data: channel to the folder or file with its data.
         not_simulated: one sentence for each part of the job that the run does not simulate.
         containers: whether the hosts run from the job's image.
         network: speed of each host's link, such as ``1gbit``; None for no limit.
         cuda_on_cpu: whether workers get an emulation of CUDA.
         fault: the fault to inject, if the run is a rehearsal.
+        other_hosts: those of each other group.
     """
 
     hosts: int
@@ -47,6 +49,11 @@ class LocalRun:
     network: str | None = None
     cuda_on_cpu: bool = False
     fault: Fault | None = None
+    other_hosts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def all_hosts(self) -> int:
+        return self.hosts + sum(self.other_hosts.values())
 
 
 @dataclass(frozen=True)
@@ -96,13 +103,17 @@ class Plan(NotebookView):
 
     @property
     def hosts(self) -> int:
+        """Those of all groups."""
         resources = self.request["ResourceConfig"]
+        if "InstanceGroups" in resources:
+            return sum(int(one["InstanceCount"]) for one in resources["InstanceGroups"])
         # Each preferred type has the same number.
         return int(resources.get("InstancePreferences", [resources])[0]["InstanceCount"])
 
     @property
     def workers_per_host(self) -> int:
-        return len(self.ranks) // self.hosts
+        """Of a host that trains."""
+        return len(self.ranks) // len({one.host for one in self.ranks})
 
     @property
     def batch(self) -> Batch | None:
@@ -160,6 +171,7 @@ class Plan(NotebookView):
             return None
         return {
             "hosts": self.local.hosts,
+            **({"other_hosts": dict(self.local.other_hosts)} if self.local.other_hosts else {}),
             "workers_per_host": self.local.workers_per_host,
             "data": {name: str(path) for name, path in self.local.data.items()},
             "not_simulated": list(self.local.not_simulated),

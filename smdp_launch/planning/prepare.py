@@ -13,10 +13,14 @@ from smdp_launch.planning.origins import origins
 from smdp_launch.planning.plan import LocalRun, Plan
 from smdp_launch.request.batch import script_hyperparameters, workers_per_host
 from smdp_launch.request.build import training_request
+from smdp_launch.request.groups import host_count
 from smdp_launch.request.hyperparameters import script_arguments
 from smdp_launch.request.names import job_name, sweep_name
 from smdp_launch.request.ranks import rank_map
 from smdp_launch.request.tuning import base_name, tuning_request
+
+#: Hosts of each group in a local run, if its options do not set them.
+_MOST_HOSTS = 4
 
 
 def make_plan(
@@ -44,9 +48,9 @@ def make_plan(
     is_sweep = with_sweep and spec.sweep is not None
     name = sweep_name(base_name(spec), now, suffix) if is_sweep else job_name(spec.name, now, suffix)
     request = training_request(spec, source, name)
-    hosts, workers = spec.compute.instance_count, workers_per_host(spec)
+    hosts, workers, every = spec.compute.instance_count, workers_per_host(spec), host_count(spec)
     if local is not None:
-        hosts, workers = local.hosts, local.workers_per_host
+        hosts, workers, every = local.hosts, local.workers_per_host, local.all_hosts
         request = local_request(request, source, local)
     return Plan(
         job=name,
@@ -54,7 +58,7 @@ def make_plan(
         made=now,
         spec=spec,
         request=request,
-        ranks=tuple(rank_map(hosts, workers)),
+        ranks=tuple(rank_map(hosts, workers, every)),
         source=source,
         script_arguments=tuple(script_arguments(script_hyperparameters(spec))),
         local=local,
@@ -77,7 +81,8 @@ def local_run(
     """The options of a local run of a job without errors.
 
     Args:
-        options: the requested hosts and workers; by default as many of the job's own as fit the machine.
+        options: the requested hosts that train, and their workers; by default as many of the job's own as fit the
+            machine.
         cores: of this machine.
         namespace_problem: the reason why hosts cannot have their own namespaces; None if they can.
         inputs_problem: returns the reason why hosts cannot read objects of S3 while they train; None if they can. It is
@@ -87,7 +92,8 @@ def local_run(
         JobFileRefused: the job has errors.
     """
     spec, source = job.require()
-    hosts = options.hosts or min(spec.compute.instance_count, 4)
+    hosts = options.hosts or min(spec.compute.instance_count, _MOST_HOSTS)
+    others = spec.compute.other_groups or {}
     workers = options.workers_per_host or max(1, min(workers_per_host(spec), cores // hosts))
     request = training_request(spec, source, spec.name)
     not_simulated = [
@@ -97,5 +103,12 @@ def local_run(
     ]
     data = local_paths(job.loaded, spec, options)
     return LocalRun(
-        hosts, workers, data, tuple(not_simulated), options.containers, options.network, options.cuda_on_cpu
+        hosts,
+        workers,
+        data,
+        tuple(not_simulated),
+        options.containers,
+        options.network,
+        options.cuda_on_cpu,
+        other_hosts={name: min(one.instance_count, _MOST_HOSTS) for name, one in others.items()},
     )

@@ -18,7 +18,8 @@ from smdp_launch.planning.past_rehearsals import PastRehearsal
 from smdp_launch.planning.plan import PLAN_VERSION, Plan
 from smdp_launch.request.batch import workers_per_host
 from smdp_launch.request.build import plan_hash
-from smdp_launch.request.cost import instance_types
+from smdp_launch.request.cost import priced_types
+from smdp_launch.request.groups import host_count
 from smdp_launch.request.ranks import rank_map
 from smdp_launch.request.tuning import tuning_hash
 from smdp_launch.saved_versions import UPGRADE, other_version
@@ -72,7 +73,7 @@ def load(path: Path) -> Plan:
             made=made,
             spec=spec,
             request=request,
-            ranks=tuple(rank_map(spec.compute.instance_count, workers_per_host(spec))),
+            ranks=tuple(rank_map(spec.compute.instance_count, workers_per_host(spec), host_count(spec))),
             source=_scanned(folder, spec),
             script_arguments=arguments,
             prices=_prices(spec, data["billing"]),
@@ -110,12 +111,12 @@ def _refusal_of_spec(path: Path, error: ValidationError) -> str:
 
 
 def _prices(spec: JobSpec, billing: dict[str, Any]) -> PriceTable | None:
-    """The price in the plan. The price table itself may have changed."""
+    """The price in the plan, for each type. The price table itself may have changed."""
     if billing["price"] is None:
         return None
     source, _, day = str(billing["price_source"]).rpartition(", ")
     price = float(billing["price"])
-    return PriceTable(date.fromisoformat(day), source, {spec.region: dict.fromkeys(instance_types(spec), price)})
+    return PriceTable(date.fromisoformat(day), source, {spec.region: dict.fromkeys(priced_types(spec), price)})
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -17,10 +17,12 @@ from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.sweep_rows import sweep_rows
 from smdp_launch.request.build import tensorboard_location
 from smdp_launch.request.cost import serving_hourly
+from smdp_launch.request.groups import groups as instance_groups
+from smdp_launch.request.groups import host_count
 from smdp_launch.request.names import source_location
 from smdp_launch.rules.request.placeholders import to_fill_in
 from smdp_launch.sizing.file_system import declared_mb_s
-from smdp_launch.units import count, duration, short, size, titled
+from smdp_launch.units import count, duration, listed, short, size, titled
 
 Row = tuple[str, str]
 
@@ -31,8 +33,10 @@ def summary(plan: Plan) -> list[Row]:
     compute = spec.compute
     known = instance(compute.instance_type)
     gpus = f", {known.gpus} x {known.gpu} {known.gpu_memory_gb} GB each" if known is not None else ""
+    groups = instance_groups(spec)
     rows = [
-        ("hosts", f"{compute.instance_count} x {compute.instance_type}{gpus}"),
+        ("hosts", f"{compute.instance_count} x {compute.instance_type}{gpus}{f', {groups[0].name}' if groups else ''}"),
+        *[("", f"{one.instance_count} x {one.instance_type}, {one.name}: not workers") for one in groups[1:]],
         ("limits", f"at most {duration(compute.max_run)} of run time, {compute.volume_gb} GB of storage on each host"),
         ("engine", f"{spec.engine}, policy {spec.policy}" if spec.engine in WITH_POLICY else _torchrun(plan)),
         ("framework", f"{spec.framework.name} {spec.framework.version}"),
@@ -108,7 +112,10 @@ def cost(plan: Plan) -> str:
     if bill.warm_instance_hours:
         hours += f", and {bill.warm_instance_hours:.2f} of a warm pool"
     if bill.usd is not None:
-        hours += f": {bill.usd:,.2f} USD at {bill.price:g} an hour ({bill.price_source})"
+        hourly = f"{bill.price:g} an hour"
+        if plan.spec.compute.other_groups and bill.price is not None:
+            hourly = f"{bill.price * host_count(plan.spec):g} an hour for all hosts"
+        hours += f": {bill.usd:,.2f} USD at {hourly} ({bill.price_source})"
     if bill.ceiling_usd is not None:
         hours += f"; the budget is {bill.ceiling_usd:,.2f} USD"
     return hours
@@ -145,7 +152,8 @@ def _image(facts: ImageFacts) -> str:
 def _channel(channel: S3Channel | FsxChannel | EfsChannel) -> str:
     if isinstance(channel, S3Channel):
         sharded = ", a share for each host" if channel.distribution == "ShardedByS3Key" else ""
-        return f"{channel.s3} ({channel.mode}{sharded})"
+        named = f", for {listed(channel.groups)}" if channel.groups is not None else ""
+        return f"{channel.s3} ({channel.mode}{sharded}{named})"
     name = channel.fsx if isinstance(channel, FsxChannel) else channel.efs
     rate = declared_mb_s(channel) if isinstance(channel, FsxChannel) else None
     speed = f", {rate:,.0f} MB/s" if rate is not None else ""

@@ -18,6 +18,7 @@ from smdp_launch.jobfile.model.spec import EngineOptions, JobSpec
 from smdp_launch.jobfile.model.supervision import Hang
 from smdp_launch.jobfile.model.tracking import Tracking
 from smdp_launch.request.batch import on_cpus, script_hyperparameters
+from smdp_launch.request.groups import DISTRIBUTION_GROUPS, groups, training_group
 from smdp_launch.request.hyperparameters import encode, encode_value
 from smdp_launch.request.names import S3Location, source_location
 from smdp_launch.source.scan import SourceTree, normal_name
@@ -234,7 +235,11 @@ def _s3_source(channel: S3Channel) -> Request:
         "S3Uri": channel.s3,
         "S3DataDistributionType": channel.distribution,
     }
-    return source if channel.attributes is None else source | {"AttributeNames": channel.attributes}
+    if channel.attributes is not None:
+        source["AttributeNames"] = channel.attributes
+    if channel.groups is not None:
+        source["InstanceGroupNames"] = channel.groups
+    return source
 
 
 def _reading(channel: S3Channel) -> Request:
@@ -260,7 +265,12 @@ def _output(spec: JobSpec) -> Request:
 def _resources(spec: JobSpec) -> Request:
     compute = spec.compute
     resources: Request = {"VolumeSizeInGB": compute.volume_gb}
-    if compute.fallback_types is None:
+    if compute.other_groups:
+        resources["InstanceGroups"] = [
+            {"InstanceGroupName": one.name, "InstanceType": one.instance_type, "InstanceCount": one.instance_count}
+            for one in groups(spec)
+        ]
+    elif compute.fallback_types is None:
         resources |= {"InstanceType": compute.instance_type, "InstanceCount": compute.instance_count}
     else:
         types = [compute.instance_type, *compute.fallback_types]
@@ -304,6 +314,15 @@ def distribution(spec: JobSpec) -> dict[str, JsonValue]:
     }
 
 
+def instance_type(spec: JobSpec) -> dict[str, JsonValue]:
+    """The group that trains and the instance type, for the containers' toolkit, by hyperparameter."""
+    if spec.compute.other_groups:
+        # As the SDK sends it: the containers read the type of their own host.
+        return {DISTRIBUTION_GROUPS: [training_group(spec)], INSTANCE_TYPE: None}
+    # If there are several types, the service selects one at the start, and the containers read it from their host.
+    return {INSTANCE_TYPE: spec.compute.instance_type} if spec.compute.fallback_types is None else {}
+
+
 def launch_hyperparameters(spec: JobSpec, job: str) -> dict[str, str]:
     """Hyperparameters for the containers' toolkits, with AWS's names, so that the images of both engines read them."""
     archive = source_location(spec.output.s3, job)
@@ -315,8 +334,6 @@ def launch_hyperparameters(spec: JobSpec, job: str) -> dict[str, str]:
         "sagemaker_job_name": job,
         "sagemaker_region": spec.region,
         **distribution(spec),
+        **instance_type(spec),
     }
-    # If there are several types, the service selects one at the start, and the containers read it from their host.
-    if spec.compute.fallback_types is None:
-        values[INSTANCE_TYPE] = spec.compute.instance_type
     return {name: encode_value(value) for name, value in values.items()}

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from smdp_launch.catalog.prices import PriceTable, instance_hours
 from smdp_launch.jobfile.model.spec import JobSpec
+from smdp_launch.request.groups import host_count, hosts_by_type
 
 
 def training_hours(spec: JobSpec) -> float:
     """Instance-hours of all hosts together, at the limit of ``compute.max_run``."""
-    return instance_hours(spec.compute.instance_count, spec.compute.max_run)
+    return instance_hours(host_count(spec), spec.compute.max_run)
 
 
 def warm_hours(spec: JobSpec) -> float:
     """Instance-hours of the warm pool after the job, at most."""
-    return instance_hours(spec.compute.instance_count, spec.compute.keep_alive or 0)
+    return instance_hours(host_count(spec), spec.compute.keep_alive or 0)
 
 
 def billed_hours(spec: JobSpec) -> float:
@@ -22,12 +23,21 @@ def billed_hours(spec: JobSpec) -> float:
 
 
 def instance_types(spec: JobSpec) -> list[str]:
-    """The types that the job can get."""
+    """The types that the hosts that train can get."""
     return [spec.compute.instance_type, *(spec.compute.fallback_types or ())]
 
 
+def priced_types(spec: JobSpec) -> list[str]:
+    """All types that the job can be billed for."""
+    return list(hosts_by_type(spec)) or instance_types(spec)
+
+
 def highest_price(spec: JobSpec, prices: PriceTable) -> float | None:
-    """USD an hour of the most expensive type that the job can get; None if the table lacks one of them."""
+    """USD an hour of one host: of the most expensive type that the job can get, or the mean of the hosts of all groups.
+    None if the table lacks a price."""
+    hosts = hosts_by_type(spec)
+    if hosts:
+        return prices.mean_hourly(spec.region, hosts)
     hourly = [prices.hourly(spec.region, one) for one in instance_types(spec)]
     return None if None in hourly else max(one for one in hourly if one is not None)
 

@@ -22,9 +22,15 @@ def hosts(count: int) -> list[str]:
     return sorted(f"algo-{number}" for number in range(1, count + 1))
 
 
-def rank_map(host_count: int, workers_per_host: int) -> list[Rank]:
+def rank_map(host_count: int, workers_per_host: int, all_hosts: int | None = None) -> list[Rank]:
+    """
+    Args:
+        host_count: of the hosts that train.
+        all_hosts: with those of other groups. SageMaker decides at the start which names a group gets; the local cloud
+            gives the first names to the hosts that train.
+    """
     return [
         Rank(index * workers_per_host + local, host, local)
-        for index, host in enumerate(hosts(host_count))
+        for index, host in enumerate(hosts(all_hosts or host_count)[:host_count])
         for local in range(workers_per_host)
     ]

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from smdp_launch.catalog.prices import PriceTable, instance_hours
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.request.cost import highest_price, training_hours, warm_hours
+from smdp_launch.request.groups import host_count
 from smdp_launch.request.tuning import trials
 
 
@@ -35,7 +36,7 @@ def sweep_bounds(spec: JobSpec, prices: PriceTable | None) -> SweepBounds:
     limit = sweep.budget.max_run
     if limit is not None:
         # Trials that still run at the end are stopped.
-        seconds, hours = min(seconds, limit), min(hours, at_a_time * instance_hours(spec.compute.instance_count, limit))
+        seconds, hours = min(seconds, limit), min(hours, at_a_time * instance_hours(host_count(spec), limit))
     hours += count * warm_hours(spec)
     price = highest_price(spec, prices) if prices is not None else None
     return SweepBounds(count, seconds, hours, price * hours if price is not None else None)

@@ -11,7 +11,8 @@ from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.planning.job_input import JobLike, plan_of
 from smdp_launch.planning.plan import Plan
 from smdp_launch.request.batch import on_cpus, script_hyperparameters
-from smdp_launch.request.build import INSTANCE_TYPE, checkpoint_location, distribution, environment
+from smdp_launch.request.build import INSTANCE_TYPE, checkpoint_location, distribution, environment, instance_type
+from smdp_launch.request.groups import groups
 from smdp_launch.sdk.installed import sdk, without_notices
 from smdp_launch.sdk.training import PlannedTraining
 
@@ -83,14 +84,15 @@ def _class(plan: Plan, quiet: bool) -> Any:
 def _is_generic(plan: Plan) -> bool:
     spec = plan.spec
     if spec.engine in TORCH_DISTRIBUTED:
-        # The SDK has torch_distributed for Python files on GPUs.
-        return on_cpus(spec) or not spec.script.entry.endswith(".py")
-    return _REFUSED_TYPE in spec.compute.instance_type or _REFUSED_IMAGE in plan.image.uri
+        # The SDK has torch_distributed for Python files on GPUs, and not for one group of several.
+        return on_cpus(spec) or not spec.script.entry.endswith(".py") or bool(spec.compute.other_groups)
+    types = [spec.compute.instance_type, *(one.instance_type for one in groups(spec))]
+    return any(_REFUSED_TYPE in one for one in types) or _REFUSED_IMAGE in plan.image.uri
 
 
 def _arguments(plan: Plan) -> dict[str, Any]:
     spec = plan.spec
-    hyperparameters = script_hyperparameters(spec)
+    hyperparameters, resources = script_hyperparameters(spec), _resources(spec)
     own = {
         "entry_point": spec.script.entry,
         "source_dir": os.fspath(plan.source.folder),
@@ -99,11 +101,14 @@ def _arguments(plan: Plan) -> dict[str, Any]:
         "environment": environment(spec) or None,
     }
     if _is_generic(plan):
-        switch = distribution(spec) | {INSTANCE_TYPE: spec.compute.instance_type}
+        switch = distribution(spec) | {INSTANCE_TYPE: spec.compute.instance_type} | instance_type(spec)
         own["hyperparameters"] = {**hyperparameters, **switch}
     else:
         own |= {"hyperparameters": hyperparameters} | _framework(plan)
-    return own | _resources(spec) | _places(plan) | _tensorboard(spec) | _OFF
+        if spec.compute.other_groups:
+            # The SDK compares the objects.
+            own["distribution"]["instance_groups"] = resources["instance_groups"][:1]
+    return own | resources | _places(plan) | _tensorboard(spec) | _OFF
 
 
 def _switch(spec: JobSpec) -> dict[str, Any]:
@@ -133,9 +138,12 @@ def _framework(plan: Plan) -> dict[str, Any]:
 
 def _resources(spec: JobSpec) -> dict[str, Any]:
     compute = spec.compute
+    hosts: dict[str, Any] = {"instance_type": compute.instance_type, "instance_count": compute.instance_count}
+    if compute.other_groups:
+        group = sdk("sagemaker.instance_group", quiet=True).InstanceGroup
+        hosts = {"instance_groups": [group(*one) for one in groups(spec)]}
     return {
-        "instance_type": compute.instance_type,
-        "instance_count": compute.instance_count,
+        **hosts,
         "volume_size": compute.volume_gb,
         "volume_kms_key": spec.encryption.volume_key,
         "max_run": compute.max_run,

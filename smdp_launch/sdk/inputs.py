@@ -47,6 +47,7 @@ def _input(inputs: Any, channel: S3Channel | FsxChannel | EfsChannel) -> Any:
             compression=channel.compression if channel.compression != _NO_WRAPPING else None,
             record_wrapping=channel.record_wrapping if channel.record_wrapping != _NO_WRAPPING else None,
             attribute_names=channel.attributes,
+            instance_groups=channel.groups,
             shuffle_config=inputs.ShuffleConfig(channel.shuffle) if channel.shuffle is not None else None,
         )
     is_fsx = isinstance(channel, FsxChannel)

@@ -26,6 +26,7 @@ from sagemaker.debugger import TensorBoardOutputConfig
 from sagemaker.estimator import Estimator
 from sagemaker.huggingface import HuggingFace
 from sagemaker.inputs import FileSystemInput, TrainingInput
+from sagemaker.instance_group import InstanceGroup
 from sagemaker.pytorch import PyTorch
 from sagemaker.tensorflow import TensorFlow
 
@@ -68,6 +69,14 @@ tf = TensorFlow(
     encrypt_inter_container_traffic=True, output_kms_key="alias/results", disable_output_compression=True, **common,
 )
 tf.fit({"data": FileSystemInput("fs-0123456789abcdef0", "FSxLustre", "/fsx/data")}, wait=False)
+""",
+    "groups": """
+gpus = InstanceGroup("gpus", "ml.p4d.24xlarge", 2)
+data = InstanceGroup(instance_group_name="data", instance_type="ml.c5.18xlarge", instance_count=1)
+PyTorch(
+    framework_version="2.0.1", py_version="py310", instance_groups=[gpus, data], max_run=7200,
+    distribution={**library, "instance_groups": [gpus]}, **{**common, "instance_count": None},
+).fit({"train": TrainingInput("s3://bucket/train", instance_groups=["data"])}, wait=False)
 """,
     "huggingface": """
 HuggingFace(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from dataclasses import replace
 from typing import Callable
 
 from smdp_entrypoint.contract.paths import MlTree
@@ -40,7 +41,8 @@ class Training:
         self.cause: Failure | None = None
         self.children: list[Child] = []
         self._reported: set[int] = set()
-        self._hang_watch = HangWatch(job.hang, job.layout, tree, console, peers, self._running_ranks)
+        hang = job.hang if job.layout.trains else replace(job.hang, action="ignore")
+        self._hang_watch = HangWatch(hang, job.layout, tree, console, peers, self._running_ranks)
         self._supervisor = Supervisor(
             self.children,
             console,
@@ -76,9 +78,10 @@ class Training:
             self.children.append(
                 Child(self.job.argv, environ, self.job.code, self._writer(rank), self._event_writer(rank))
             )
-        self.console.event(
-            "workers_started", ranks=layout.ranks, world_size=layout.world_size, master=str(self.job.master)
-        )
+        if layout.trains:
+            self.console.event(
+                "workers_started", ranks=layout.ranks, world_size=layout.world_size, master=str(self.job.master)
+            )
 
     def _recorder(self) -> Recorder:
         def sampler() -> Sampler:
@@ -96,9 +99,13 @@ class Training:
         return {child.pid: rank for child, rank in pairs if child.exit_status is None}
 
     def _writer(self, rank: int) -> Callable[[str], None]:
+        if not self.job.layout.trains:
+            return self.console.say  # no worker of the job writes these lines
         return self._both(self.console.worker_line, rank, by_engine=False)
 
     def _event_writer(self, rank: int) -> Callable[[str], None]:
+        if not self.job.layout.trains:
+            return self.console.say
         return self._both(self.console.engine_line, rank, by_engine=True)
 
     def _both(self, write: Callable[[int, str], None], rank: int, *, by_engine: bool) -> Callable[[str], None]:
@@ -112,7 +119,9 @@ class Training:
         local_rank = self.children.index(child)
         layout = self.job.layout
         failure = find_failure(child, layout.ranks[local_rank], local_rank, layout.current_host)
-        return None if failure and self._is_excused(child, failure) else failure
+        if failure is None or self._is_excused(child, failure):
+            return None
+        return replace(failure, trains=layout.trains)
 
     def _is_excused(self, child: Child, failure: Failure) -> bool:
         """Whether the worker ended only because the supervisor sent it a signal."""
@@ -134,6 +143,8 @@ class Training:
     def _report(self, failure: Failure) -> None:
         if failure.rank not in self._reported:
             self._reported.add(failure.rank)
+            if not failure.trains:
+                return
             self.console.event("worker_exit", **failure.event_fields())
 
     def _name_cause(self) -> None:

@@ -73,6 +73,8 @@ def _group_columns(groups: Sequence[Group], by: By) -> list[Column]:
 def _instances(row: Spent) -> str:
     if row.hosts is None:
         return "serverless"
+    if row.types:
+        return ", ".join(f"{hosts} x {name}" for name, hosts in row.types.items())
     return f"{row.hosts} x {row.instance_type or 'unknown type'}"
 
 
@@ -137,10 +139,19 @@ def _print_next(rows: Sequence[Spent], by: By) -> None:
         return
     for region in regions:
         types = sorted(
-            {one.instance_type or "unknown type" for one in rows if one.where == region and _lacks_price(one)}
+            {
+                kind
+                for one in rows
+                if one.where == region and _lacks_price(one)
+                for kind in _kinds(one) or ["unknown type"]
+            }
         )
         print_note(f"no price is known of {', '.join(types)} in {region}")
     print_next(command_for_prices(regions[0]))
+
+
+def _kinds(row: Spent) -> list[str]:
+    return list(row.types) or ([row.instance_type] if row.instance_type is not None else [])
 
 
 def _lacks_price(row: Spent) -> bool:
@@ -158,7 +169,9 @@ def cost_json(rows: Sequence[Spent], groups: Sequence[Group], by: By, problems: 
         "total": _group_json(everything),
         "unpriced": [
             {"region": region, "instance_type": kind, "command": command_for_prices(region)}
-            for region, kind in sorted({(one.where, one.instance_type or "") for one in rows if _lacks_price(one)})
+            for region, kind in sorted(
+                {(one.where, kind) for one in rows if _lacks_price(one) for kind in _kinds(one) or [""]}
+            )
         ],
         "problems": list(problems),
     }
@@ -176,6 +189,7 @@ def _row_json(row: Spent) -> dict[str, Any]:
         "open": row.is_open,
         "hosts": row.hosts,
         "instance_type": row.instance_type,
+        **({"types": dict(row.types)} if row.types else {}),
         "billable_seconds": row.seconds,
         "training_seconds": row.training_seconds,
         "instance_hours": row.instance_hours,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from smdp_launch.catalog.instances import instance
 from smdp_launch.draft.sdk_call.find import Found
 from smdp_launch.draft.sdk_call.job import At, SdkJob, is_known, known_texts, source_of
 from smdp_launch.draft.sdk_call.values import Made, Unknown
@@ -40,7 +41,7 @@ _READ = frozenset(
         *("py_version", "output_path", "checkpoint_s3_uri", "use_spot_instances", "train_use_spot_instances"),
         *("max_wait", "train_max_wait", "subnets", "security_group_ids", "environment", "tags"),
         *("metric_definitions", "base_job_name", "distribution", "distributions", "disable_output_compression"),
-        *("input_mode", "sagemaker_session"),
+        *("input_mode", "sagemaker_session", "instance_groups"),
     }
 )
 #: The SDK's classes of channels from a file system.
@@ -57,6 +58,7 @@ def read_estimator(found: Found) -> SdkJob:
         job.put(at, None if value is False else value)
     for name, at in _NUMBERS.items():
         job.put_number(at, call.get(name))
+    put_groups(job, call)
     job.role(call.get("role", 0 if call.name == "Estimator" else None))
     job.hyperparameters(call.get("hyperparameters") or {})
     job.place(("output", "s3"), call.get("output_path"), "output")
@@ -73,6 +75,41 @@ def read_estimator(found: Found) -> SdkJob:
     put_channels(job, _inputs(found.started), call.get("input_mode"))
     _note_rest(job, call)
     return job
+
+
+def put_groups(job: SdkJob, call: Made) -> None:
+    """Set the hosts of ``instance_groups``: those of the distribution's group train."""
+    given = call.get("instance_groups")
+    if given is None:
+        return
+    known = [_group(one) for one in given] if isinstance(given, list) else []
+    switch = call.get("distribution")
+    named = switch.get("instance_groups") if isinstance(switch, Mapping) else None
+    training = _group(named[0]) if isinstance(named, list) and len(named) == 1 else None
+    if training is None and known:
+        training = next((one for one in known if one is not None and instance(one[1]) is not None), known[0])
+    if training is None or None in known or training not in known:
+        job.notes.append(f"compute.other_groups is not set: `{source_of(given)[:80]}` cannot be read from the file")
+        return
+    name, job.values["compute", "instance_type"], job.values["compute", "instance_count"] = training
+    others = [one for one in known if one is not None and one != training]
+    if not others:
+        return
+    job.values["compute", "group_name"] = name
+    for other, kind, count in others:
+        job.values["compute", "other_groups", other] = {"instance_type": kind, "instance_count": count}
+    if not named:
+        job.notes.append(f"the group {name} trains: the call names no group in its distribution")
+
+
+def _group(value: Any) -> tuple[str, str, int] | None:
+    """The name, type and number of hosts of an ``InstanceGroup``; None if they cannot be read from the file."""
+    if not isinstance(value, Made):
+        return None
+    name = value.get("instance_group_name", 0)
+    kind, count = value.get("instance_type", 1), value.get("instance_count", 2)
+    is_read = isinstance(name, str) and isinstance(kind, str) and isinstance(count, int)
+    return (name, kind, count) if is_read else None
 
 
 def distribution_of(found: Found) -> tuple[str | None, str]:
@@ -153,6 +190,7 @@ def put_channels(job: SdkJob, channels: Mapping[str, Any], mode: Any = None) -> 
                 "compression": value.get("compression"),
                 "record_wrapping": value.get("record_wrapping"),
                 "attributes": value.get("attribute_names"),
+                "groups": value.get("instance_groups"),
             }
         job.place(("channels", name, "s3"), location, name)
         more["mode"] = more.get("mode") or mode

@@ -7,7 +7,7 @@ from pydantic import Discriminator, Field, Tag
 
 from smdp_launch.diagnostics import closest
 from smdp_launch.jobfile.model.section import Section
-from smdp_launch.jobfile.model.types import FileSystemId, FileSystemPath, S3Uri
+from smdp_launch.jobfile.model.types import FileSystemId, FileSystemPath, GroupName, S3Uri
 
 #: The keys that name a channel's source.
 KINDS = ("s3", "fsx", "efs")
@@ -39,6 +39,10 @@ class S3Channel(Section):
     ] = None
     compression: Annotated[Literal["None", "Gzip"], Field(description="Compression of the objects.")] = "None"
     record_wrapping: Annotated[Literal["None", "RecordIO"], Field(description="Wrap each object as a record.")] = "None"
+    groups: Annotated[
+        list[GroupName] | None,
+        Field(min_length=1, max_length=5, description="The instance groups whose hosts get the data; all by default."),
+    ] = None
 
 
 class FsxChannel(Section):

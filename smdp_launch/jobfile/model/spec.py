@@ -20,6 +20,7 @@ from smdp_launch.jobfile.model.types import (
     ChannelName,
     Code,
     ContainerPath,
+    GroupName,
     HyperparameterName,
     Image,
     InstanceType,
@@ -70,7 +71,16 @@ class Script(Section):
     ] = Field(default={})
 
 
+class OtherGroup(Section):
+    """An instance group whose hosts do not train."""
+
+    instance_type: Annotated[InstanceType, Field(description="Such as ml.c5.18xlarge.")]
+    instance_count: Annotated[int, Field(ge=1, le=1000, description="Hosts.")]
+
+
 class Compute(Section):
+    """``instance_type`` and ``instance_count`` are those of the hosts that train, also if there are other groups."""
+
     instance_type: Annotated[InstanceType, Field(description="Such as ml.p4d.24xlarge.")]
     instance_count: Annotated[int, Field(ge=1, le=1000, description="Number of hosts.")]
     fallback_types: Annotated[
@@ -98,8 +108,19 @@ class Compute(Section):
     training_plan: Annotated[
         TrainingPlanArn | None, Field(description="ARN of the training plan whose reserved instances the job uses.")
     ] = None
+    other_groups: Annotated[
+        dict[GroupName, OtherGroup] | None,
+        Field(
+            min_length=1,
+            max_length=4,
+            description="Hosts of other types beside those that train, by group: each runs the script as one process.",
+        ),
+    ] = None
+    group_name: Annotated[
+        GroupName | None, Field(description="Name of the group of hosts that train beside `other_groups`.")
+    ] = None
     instance_groups: Annotated[
-        JsonValue, Field(description="Refused: all hosts of a job have the same type.", deprecated=True)
+        JsonValue, Field(description="Refused: write `other_groups` for the hosts that do not train.", deprecated=True)
     ] = None
 
 

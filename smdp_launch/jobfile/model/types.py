@@ -123,6 +123,11 @@ ChannelName = Annotated[
     StringConstraints(pattern=r"^[A-Za-z0-9.\-_]{1,64}$"),
     Expected("a channel name of letters, digits, '.', '-' and '_'"),
 ]
+GroupName = Annotated[
+    str,
+    StringConstraints(pattern=r"^[^\n]+$", max_length=64),
+    Expected("the name of an instance group, one line of 1 to 64 characters"),
+]
 # No newline: the request's own pattern for hyperparameter names has none either.
 HyperparameterName = Annotated[
     str,

@@ -12,6 +12,7 @@ from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.jobfile.yaml.document import Location
 from smdp_launch.jobs.preflight.check import Account, NotChecked
 from smdp_launch.planning.plan import Plan
+from smdp_launch.request.groups import hosts_by_type
 from smdp_launch.rules.base.facts import Problem
 
 #: Makes a client that retries by itself, unlike `Clients.sagemaker`.
@@ -22,28 +23,34 @@ _DEFAULT_CONCURRENCY = 5  # as in the request
 
 
 def training_quota(account: Account) -> Iterator[Problem | str]:
-    """The quota of the instance type, or of each of several: SageMaker passes over a type that has none left."""
+    """The quota of the instance type, or of each of several: SageMaker passes over a preferred type that has none left,
+    and needs the types of all groups."""
     resources, spot = account.plan.request["ResourceConfig"], account.plan.spec.spot is not None
+    groups, at_a_time = hosts_by_type(account.plan.spec), _at_a_time(account.plan)
     preferences = resources.get("InstancePreferences") or [resources]
-    at_a_time = _at_a_time(account.plan)
-    wanted = [(str(one["InstanceType"]), int(one["InstanceCount"]) * at_a_time) for one in preferences]
+    types = list(groups.items()) or [(str(one["InstanceType"]), int(one["InstanceCount"])) for one in preferences]
+    wanted = [(kind, hosts * at_a_time) for kind, hosts in types]
     limits = [_limit(account.service, of_training(kind, spot=spot)) for kind, _ in wanted]
     hosts = _training_hosts(account.service, spot)
     numbers = "; ".join(
         f"{f'{kind}: ' if len(wanted) > 1 else ''}limit {limit}, in use {hosts[kind]}, needed {needed}"
         for (kind, needed), limit in zip(wanted, limits, strict=True)
     )
-    if any(hosts[kind] + needed <= limit for (kind, needed), limit in zip(wanted, limits, strict=True)):
+    fits = [hosts[kind] + needed <= limit for (kind, needed), limit in zip(wanted, limits, strict=True)]
+    if all(fits) if groups else any(fits):
         yield numbers
         return
-    names = " or ".join(f"'{of_training(kind, spot=spot)}'" for kind, _ in wanted)
-    types = " or ".join(f"{needed} x {kind}" for kind, needed in wanted)
+    small = [one for one, is_enough in zip(wanted, fits, strict=True) if not is_enough]
+    names = " or ".join(f"'{of_training(kind, spot=spot)}'" for kind, _ in small)
+    what = " or ".join(f"{needed} x {kind}" for kind, needed in small)
+    if groups:
+        names, what = names.replace(" or ", " and "), what.replace(" or ", " and ")
     help_ = f"request an increase of {names} in Service Quotas (takes days), or wait until other jobs have ended"
     at: Location = ("compute", "instance_count")
     if at_a_time > 1:
-        at, types = ("sweep", "parallel"), f"{types}, {at_a_time} trials at a time"
+        at, what = ("sweep", "parallel"), f"{what}, {at_a_time} trials at a time"
         help_ = f"lower `parallel`, or {help_}"
-    yield Problem(at, f"the quota is too small for {types}: {numbers}", help_)
+    yield Problem(at, f"the quota is too small for {what}: {numbers}", help_)
 
 
 def _at_a_time(plan: Plan) -> int:
@@ -110,6 +117,8 @@ def _training_hosts(service: Service, spot: bool) -> Counter[str]:
         for kind, count in (("InstanceType", "InstanceCount"), ("SelectedInstanceType", "SelectedInstanceCount")):
             if kind in one:
                 used[one[kind]] += int(one.get(count, 0))
+        for group in one.get("InstanceGroups", ()):
+            used[group["InstanceType"]] += int(group["InstanceCount"])
     return used
 
 

@@ -124,10 +124,18 @@ def record_plan(plan: Plan, now: datetime, state: Path | None = None) -> None:
 
 def _billed_as(plan: Plan) -> dict[str, Any]:
     """What the cost of a job on AWS depends on, as fields of `Launch`."""
-    from smdp_launch.request.cost import instance_types  # most commands have no plan
+    from smdp_launch.request.cost import priced_types  # most commands have no plan
+    from smdp_launch.request.groups import hosts_by_type
 
-    types, prices = instance_types(plan.spec), plan.prices
+    types, prices, groups = priced_types(plan.spec), plan.prices, hosts_by_type(plan.spec)
     known = {one: prices.hourly(plan.spec.region, one) for one in types} if prices is not None else {}
+    if groups:
+        return {
+            "types": groups,
+            "price_source": f"{prices.source}, {prices.date}" if prices is not None and all(known.values()) else None,
+            "tags": dict(plan.spec.tags) or None,
+            "spot": True if plan.spec.spot is not None else None,
+        }
     return {
         "instance_type": types[0] if len(types) == 1 else None,
         "prices": {name: price for name, price in known.items() if price is not None} or None,
@@ -341,6 +349,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "int | None": (int, NoneType),
     "float | None": (float, int, NoneType),
     "dict[str, float] | None": (dict, NoneType),
+    "dict[str, int] | None": (dict, NoneType),
     "dict[str, str] | None": (dict, NoneType),
 }
 

@@ -9,19 +9,20 @@ from dataclasses import dataclass
 class Launch:
     """Args:
     where: the AWS region, or "local".
-    price: USD per hour of one host; None without a price table.
+    price: USD per hour of one host, with several groups the mean of all hosts; None without a price table.
     most_usd: USD for the whole job at its maximum run time; None without a price table.
     state: the state folder of a local job's local cloud. It is relative to the folder of the history if it lies below
         that, so that both can be moved together.
     resumes: the job whose checkpoints it continues from.
     serves: its job file says how to serve its model; None in the lines of older versions, and if it does not.
     sweep: it is a tuning job; None for a training job.
-    instance_type: None if the job could get one of several.
+    instance_type: None if the job could get one of several, or has several groups.
     prices: USD per hour of one host by each type that the job could get, from ``price_source``; None without a price.
     tags: those of the job file.
     spot: it runs on spot capacity.
     keep_alive: seconds that its hosts stay as a warm pool.
     notify: the section ``notify`` of its job file, as JSON.
+    types: number of hosts by instance type, if the job has several groups.
     """
 
     job: str
@@ -43,6 +44,7 @@ class Launch:
     spot: bool | None = None
     keep_alive: int | None = None
     notify: str | None = None
+    types: dict[str, int] | None = None
 
     def price_of(self, instance_type: str | None) -> float | None:
         """USD per hour of one host of the type that the job got. Lines of older versions know only the highest price of

@@ -31,9 +31,11 @@ class Spent:
         began: the launch or deployment. A cost belongs to the week of this time.
         seconds: those that are billed for one host, for a sweep of all trials; None if they are not known.
         training_seconds: more than ``seconds`` if spot capacity saved money.
-        price: USD an hour of one host, from ``source``; None if it is not known.
+        price: USD an hour of one host, with several groups the mean of all hosts, from ``source``; None if it is not
+            known.
         is_open: more will be billed.
         most_usd: of a job that has not ended: at its limits.
+        types: number of hosts by instance type, of a job with several groups.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Spent:
     is_open: bool = False
     most_usd: float | None = None
     tags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    types: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def instance_hours(self) -> float | None:
@@ -101,6 +104,8 @@ class Prices:
 
     def of_launch(self, launch: Launch, instance_type: str | None) -> tuple[float | None, str | None]:
         kind = instance_type or launch.instance_type
+        if launch.types:
+            return self._of_groups(launch, launch.types)
         if self.table is not None and kind is not None:
             price = self.table.hourly(launch.where, kind)
             if price is not None:
@@ -112,6 +117,16 @@ class Prices:
         if fetched is None or kind is None or fetched.hourly(launch.where, kind) is None:
             return None, None
         return fetched.hourly(launch.where, kind), source_of(fetched)
+
+    def _of_groups(self, launch: Launch, types: Mapping[str, int]) -> tuple[float | None, str | None]:
+        price = self.table.mean_hourly(launch.where, types) if self.table is not None else None
+        if self.table is not None and price is not None:
+            return price, source_of(self.table)
+        if launch.price is not None:
+            return launch.price, launch.price_source or "the price table of the launch"
+        fetched = self._of_region(launch.where)
+        price = fetched.mean_hourly(launch.where, types) if fetched is not None else None
+        return (price, source_of(fetched)) if fetched is not None and price is not None else (None, None)
 
     def of_endpoint(self, served: Served) -> tuple[float | None, str | None]:
         kind, where = served.instance_type, served.where
@@ -189,6 +204,7 @@ class Ledger:
             is_open=end is None,
             most_usd=launch.most_usd if end is None else None,
             tags=launch.tags or {},
+            types=launch.types or {},
         )
 
     def _pool(self, launch: Launch, end: End | None, retained: Retained | None) -> Iterator[Spent]:

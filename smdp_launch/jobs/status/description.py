@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from types import MappingProxyType
 from typing import Any
 
 from smdp_launch.jobs.records.outcome import ENDED, Outcome, outcome, with_model_found
@@ -12,6 +14,7 @@ from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.retry import call_with_retries
 from smdp_launch.jobs.status.interrupted_resume import explain_never_created
 from smdp_launch.plain_text import without_controls
+from smdp_launch.units import count, listed
 
 
 @dataclass(frozen=True)
@@ -30,12 +33,13 @@ class Description:
     status: the service's TrainingJobStatus.
     secondary: the service's SecondaryStatus, such as Downloading.
     workers_per_host: from the request, which has it for a local run; otherwise None.
-    instance_type: None until the service has selected one of several.
+    instance_type: None until the service has selected one of several, and if the job has several groups.
     outcome: the outcome of the job; None while it runs.
     checkpoints: S3 location of its checkpoints, if it has one.
     training_started: the time from which the service bills the hosts; None before that time.
     warm_pool: the state of the hosts that are kept after the job; None without a warm pool.
     remote_debug: whether a shell can be opened in the containers.
+    types: number of hosts by instance type, if the job has several groups.
     """
 
     job: str
@@ -52,6 +56,23 @@ class Description:
     training_started: datetime | None = None
     warm_pool: str | None = None
     remote_debug: bool = False
+    types: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def hosts_text(self) -> str:
+        """Such as ``2 hosts of ml.p4d.24xlarge``."""
+        return hosts_text(self.hosts, self.instance_type, self.types)
+
+
+def hosts_text(hosts: int, instance_type: str | None, types: Mapping[str, int]) -> str:
+    """Such as ``2 hosts of ml.p4d.24xlarge``.
+
+    Args:
+        types: number of hosts by instance type, if the job has several groups.
+    """
+    known = [f"{count(number, 'host')} of {name}" for name, number in types.items()]
+    known = known or [f"{count(hosts, 'host')} of {instance_type}"] if types or instance_type is not None else []
+    return listed(known) if known else count(hosts, "host")
 
 
 def describe(clients: Clients, job: str) -> Description:
@@ -93,15 +114,24 @@ def description(answer: Mapping[str, Any], now: datetime) -> Description:
         training_started=answer.get("TrainingStartTime"),
         warm_pool=_warm_pool(answer.get("WarmPoolStatus")),
         remote_debug=bool(answer.get("RemoteDebugConfig", {}).get("EnableRemoteDebug")),
+        types=types_of(answer),
     )
+
+
+def types_of(answer: Mapping[str, Any]) -> dict[str, int]:
+    """The number of hosts by instance type in DescribeTrainingJob's answer; empty if the job has one group."""
+    hosts = Counter[str]()
+    for one in answer.get("ResourceConfig", {}).get("InstanceGroups", ()):
+        hosts[str(one["InstanceType"])] += int(one["InstanceCount"])
+    return dict(hosts)
 
 
 def hosts_of(answer: Mapping[str, Any]) -> int:
     """The number of hosts in DescribeTrainingJob's answer; with fallback types, the largest number."""
     resources = answer.get("ResourceConfig", {})
-    groups = resources.get("InstanceGroups")
-    if groups:
-        return sum(int(one["InstanceCount"]) for one in groups)
+    types = types_of(answer)
+    if types:
+        return sum(types.values())
     preferred = [one.get("InstanceCount", 1) for one in resources.get("InstancePreferences", [])]
     known = resources.get("InstanceCount") or resources.get("SelectedInstanceCount")
     return int(known or max(preferred, default=1))

@@ -9,6 +9,7 @@ from typing import Any
 
 from smdp_launch.catalog.faults import Fault
 from smdp_launch.localcloud.client.bucket import Buckets, during
+from smdp_launch.localcloud.groups import receives
 from smdp_launch.localcloud.inputs.counters import write_status
 from smdp_launch.localcloud.inputs.service import Inputs, Kind, Served
 from smdp_launch.localcloud.isolation import namespaces
@@ -25,6 +26,7 @@ class InputChannels:
     def __init__(self, request: Mapping[str, Any], folder: JobFolder, trees: Sequence[HostTree]) -> None:
         self._default_mode: str = request["AlgorithmSpecification"]["TrainingInputMode"]
         self._channels: Sequence[Mapping[str, Any]] = request.get("InputDataConfig", [])
+        self._resources: Mapping[str, Any] = request["ResourceConfig"]
         self._folder = folder
         self._trees = trees
         self._fault: Fault | None = None
@@ -89,6 +91,9 @@ class InputChannels:
         names = ", ".join(self._not_mounted)
         return [f"Copied before the start as in File mode, although the mode is FastFile: {names} ({self.refusal})."]
 
+    def _receivers(self, channel: Mapping[str, Any]) -> list[HostTree]:
+        return [tree for tree in self._trees if receives(channel, tree.name, self._resources)]
+
     def _mode(self, channel: Mapping[str, Any]) -> str:
         return str(channel.get("InputMode", self._default_mode))
 
@@ -100,18 +105,20 @@ class InputChannels:
             self._list(channel, buckets, check, "objects")
         else:
             began = time.monotonic()
-            amounts = channels.download(channel, self._trees, buckets, check)
+            receivers = self._receivers(channel)
+            amounts = channels.download(channel, receivers, buckets, check)
             seconds = round(time.monotonic() - began, 3)
-            for tree in self._trees:
+            for tree in receivers:
                 self._copied[tree.name][name] = {"mode": "File", "bytes": amounts[tree.name], "seconds": seconds}
             if mode == "FastFile":
                 self._not_mounted.append(name)
 
     def _list(self, channel: Mapping[str, Any], buckets: Buckets, check: Callable[[], None], kind: Kind) -> None:
         name, mode = channel["ChannelName"], self._mode(channel)
+        receivers = self._receivers(channel)
         with during("Data download failed"):
-            listed = channels.listed(channel, self._trees, buckets, self._folder.state_folder.objects, check)
-        for tree in self._trees:
+            listed = channels.listed(channel, receivers, buckets, self._folder.state_folder.objects, check)
+        for tree in receivers:
             file = tree.root / _FOLDER / f"{name}.jsonl"
             file.parent.mkdir(exist_ok=True)
             with file.open("w", encoding="utf-8") as lines:

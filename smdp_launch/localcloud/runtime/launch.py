@@ -15,6 +15,7 @@ from smdp_launch.catalog.faults import VARIABLE as FAULT
 from smdp_launch.localcloud.arns import training_job_arn
 from smdp_launch.localcloud.client.connect import Endpoint
 from smdp_launch.localcloud.environment import adapter_cache, host_environment
+from smdp_launch.localcloud.groups import host_count, host_names
 from smdp_launch.localcloud.isolation import network
 from smdp_launch.localcloud.isolation.container import Container
 from smdp_launch.localcloud.isolation.images import Image
@@ -27,7 +28,7 @@ from smdp_launch.localcloud.protocol.signatures import Credentials, Holder, job_
 from smdp_launch.localcloud.runtime.host import HostSpec
 from smdp_launch.localcloud.runtime.host_resources import HostResources
 from smdp_launch.localcloud.runtime.lease import Lease
-from smdp_launch.localcloud.runtime.tree import HostTree, host_names, host_number
+from smdp_launch.localcloud.runtime.tree import HostTree, host_number
 
 # The entrypoint is a separate program, not a library, as `train` is in the platform's containers.
 COMMAND = [sys.executable, "-m", "smdp_entrypoint"]
@@ -169,12 +170,12 @@ class Launch:
     def _proxies(self) -> dict[str, str]:
         if self._resources.switch is None or self._request.get("EnableNetworkIsolation"):
             return {}
-        names = host_names(self._request["ResourceConfig"]["InstanceCount"])
+        names = host_names(host_count(self._request["ResourceConfig"]))
         return network.proxy_variables({name: network.address(host_number(name)) for name in names})
 
     def _threads_per_worker(self, environment: Mapping[str, str]) -> int:
         workers = environment.get("SMDP_WORKERS_PER_HOST", "1")
-        hosts: int = self._request["ResourceConfig"]["InstanceCount"]
+        hosts = host_count(self._request["ResourceConfig"])
         per_host = int(workers) if workers.isdecimal() and int(workers) > 0 else 1
         return max(1, (os.cpu_count() or 1) // (hosts * per_host))
 

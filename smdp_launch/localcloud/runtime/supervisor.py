@@ -24,6 +24,7 @@ from smdp_launch.localcloud import capacity, processes
 from smdp_launch.localcloud.client.bucket import BucketError, Buckets
 from smdp_launch.localcloud.environment import isolate
 from smdp_launch.localcloud.files import read_json, remove_tree, write_json
+from smdp_launch.localcloud.groups import host_count, host_names
 from smdp_launch.localcloud.host_log import HostLog
 from smdp_launch.localcloud.inputs.readings import Readings
 from smdp_launch.localcloud.isolation import namespaces, network
@@ -40,7 +41,7 @@ from smdp_launch.localcloud.runtime.job_record import JobRecord
 from smdp_launch.localcloud.runtime.launch import Launch
 from smdp_launch.localcloud.runtime.meter import Meter, final
 from smdp_launch.localcloud.runtime.outcome import Ending, JobFailed, JobStopped
-from smdp_launch.localcloud.runtime.tree import HostTree, create_tree, host_names
+from smdp_launch.localcloud.runtime.tree import HostTree, create_tree
 
 _TICK = 0.05  # seconds between checks of the hosts, the clock and the stop request
 _METRIC_INTERVAL = 1.0  # seconds between searches of the log
@@ -60,7 +61,7 @@ class Supervisor:
         self._created = time.monotonic() - max(0.0, time.time() - self._state.created)
         self._started = math.inf
         self._hosts = HostGroup()
-        names = host_names(self._request["ResourceConfig"]["InstanceCount"])
+        names = host_names(host_count(self._request["ResourceConfig"]))
         self._trees = [HostTree(name, folder.hosts / name) for name in names]
         self._exit_stack = ExitStack()
         self._resources = ResourceOpener(self._request, folder.name)

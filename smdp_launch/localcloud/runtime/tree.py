@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from smdp_launch.localcloud.groups import groups, receives
 from smdp_launch.localcloud.protocol.requests import checkpoint_path, tensorboard_path
 
 ML = PurePosixPath("/opt/ml")
-GROUP = "homogeneousCluster"
 _FOLDERS = ("input/config", "input/data", "model", "output/data", "code")
 
 
@@ -61,11 +61,6 @@ class HostTree:
         return self.ml / "input/data" / name
 
 
-def host_names(count: int) -> list[str]:
-    """algo-1 to algo-COUNT, sorted as text as the platform sorts them (algo-10 before algo-2)."""
-    return sorted(f"algo-{number}" for number in range(1, count + 1))
-
-
 def host_number(name: str) -> int:
     """Counted from 1."""
     return int(name.rpartition("-")[2])
@@ -87,12 +82,13 @@ def create_tree(tree: HostTree, request: Mapping[str, Any], addresses: Mapping[s
     lines = ["127.0.0.1\tlocalhost", "::1\tlocalhost ip6-localhost ip6-loopback"]
     lines += [f"{address}\t{name}" for name, address in addresses.items()]
     tree.hosts_file.write_text("\n".join(lines) + "\n")
-    channels = request.get("InputDataConfig", [])
+    resources = request["ResourceConfig"]
+    channels = [one for one in request.get("InputDataConfig", []) if receives(one, tree.name, resources)]
     for channel in channels:
         tree.channel(channel["ChannelName"]).mkdir()
     files: dict[str, Any] = {
         "hyperparameters": request.get("HyperParameters", {}),
-        "resourceconfig": _resources(tree.name, request["ResourceConfig"]["InstanceType"], hosts, interface),
+        "resourceconfig": _resources(tree.name, resources, hosts, interface),
         "inputdataconfig": {
             channel["ChannelName"]: _channel(channel, request["AlgorithmSpecification"]["TrainingInputMode"])
             for channel in channels
@@ -108,13 +104,15 @@ def create_tree(tree: HostTree, request: Mapping[str, Any], addresses: Mapping[s
         (tree.ml / "input/config" / f"{name}.json").write_text(json.dumps(content))
 
 
-def _resources(name: str, instance_type: str, hosts: Sequence[str], interface: str) -> dict[str, Any]:
+def _resources(name: str, requested: Mapping[str, Any], hosts: Sequence[str], interface: str) -> dict[str, Any]:
+    known = groups(requested)
+    own = next(one for one in known if name in one.hosts)
     return {
         "current_host": name,
-        "current_instance_type": instance_type,
-        "current_group_name": GROUP,
+        "current_instance_type": own.instance_type,
+        "current_group_name": own.name,
         "hosts": list(hosts),
-        "instance_groups": [{"instance_group_name": GROUP, "instance_type": instance_type, "hosts": list(hosts)}],
+        "instance_groups": [one.to_json() for one in known],
         "network_interface_name": interface,
     }
 

@@ -24,6 +24,7 @@ FIELDS: dict[Path, Location] = {
         "ResourceConfig.InstanceType": "compute.instance_type",
         "ResourceConfig.InstanceCount": "compute.instance_count",
         "ResourceConfig.InstancePreferences": "compute.fallback_types",
+        "ResourceConfig.InstanceGroups": "compute.other_groups",
         "ResourceConfig.TrainingPlanArn": "compute.training_plan",
         "ResourceConfig.VolumeSizeInGB": "compute.volume_gb",
         "ResourceConfig.VolumeKmsKeyId": "encryption.volume_key",

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from smdp_launch.catalog.placeholders import REGION
 from smdp_launch.catalog.prices import command_for_prices
 from smdp_launch.jobfile.yaml.document import Location
-from smdp_launch.request.cost import billed_hours, instance_types, most_usd
+from smdp_launch.request.cost import billed_hours, most_usd, priced_types
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 
 _BUDGET = ("budget", "max_usd")
 WEEKLY_BUDGET = ("budget", "max_usd_per_week")
 _HOURS = ("compute.instance_count", "compute.max_run", "compute.keep_alive")
-_PRICED = ("compute.instance_type", "compute.fallback_types", "region", "budget.prices")
+_PRICED = ("compute.instance_type", "compute.other_groups", "compute.fallback_types", "region", "budget.prices")
 
 
 @rule("SMDP802", "budget.prices")
@@ -65,7 +65,7 @@ def _without_price(facts: Facts, at: Location, budget: str) -> Iterator[Problem]
         yield Problem(at, message, _how_to_price(facts.spec.region))
         return
     region, table = facts.spec.region, facts.spec.budget.prices
-    unpriced = [one for one in instance_types(facts.spec) if facts.prices.hourly(region, one) is None]
+    unpriced = [one for one in priced_types(facts.spec) if facts.prices.hourly(region, one) is None]
     if unpriced:
         help_ = f"add {', '.join(unpriced)} in {region} to {table}"
         if table is None:

@@ -25,7 +25,7 @@ from smdp_launch.diagnostics import Severity, closest
 from smdp_launch.jobfile.yaml.document import Location
 from smdp_launch.rules.base import image_contents
 from smdp_launch.rules.base.facts import Facts, Problem, rule
-from smdp_launch.rules.base.instance_types import FALLBACK, TYPE, located_types
+from smdp_launch.rules.base.instance_types import FALLBACK, TYPE, all_located_types, located_types
 from smdp_launch.rules.compute.framework import needs_another_cuda
 from smdp_launch.rules.request.overlay import GROUPS
 
@@ -123,12 +123,13 @@ def _meant(facts: Facts, name: str) -> str | None:
 
 
 @rule("SMDP311")
-def one_kind_of_host(facts: Facts) -> Iterator[Problem]:
+def groups_have_their_own_fields(facts: Facts) -> Iterator[Problem]:
     for at in (("compute", "instance_groups"), ("overlay", *GROUPS)):
         if not facts.document.is_written(at):
             continue
-        message = "all hosts of a job have the same type: the library runs on one instance group only"
-        yield Problem(at, message, "replace it with `instance_type` and `instance_count`", on_key=True)
+        message = "the job file has no `instance_groups`: one group trains, and the others are in `other_groups`"
+        help_ = "write `instance_type` and `instance_count` of the group that trains, and `other_groups` for the others"
+        yield Problem(at, message, help_, on_key=True)
 
 
 def _is_torch_distributed(facts: Facts) -> bool:
@@ -260,19 +261,22 @@ def _has(build_: Build | None, versions: LibraryVersions) -> bool:
     return build_ is not None and build_.smddp is not None and versions.include(build_.smddp)
 
 
-@rule("SMDP315", "compute.instance_type", "compute.fallback_types", "region")
+_ALL_TYPES = ("compute.instance_type", "compute.fallback_types", "compute.other_groups")
+
+
+@rule("SMDP315", *_ALL_TYPES, "region")
 def region_offers_type(facts: Facts) -> Iterator[Problem]:
     yield from _not_offered(facts, certain=True)
 
 
-@rule("SMDP315", "compute.instance_type", "compute.fallback_types", "region", severity=Severity.WARNING)
+@rule("SMDP315", *_ALL_TYPES, "region", severity=Severity.WARNING)
 def region_may_lack_type(facts: Facts) -> Iterator[Problem]:
     yield from _not_offered(facts, certain=False)
 
 
 def _not_offered(facts: Facts, *, certain: bool) -> Iterator[Problem]:
     region = facts.spec.region
-    for at, name in located_types(facts.spec):
+    for at, name in all_located_types(facts.spec):
         known = offering(name, region)
         if known is None or known.offered or known.certain != certain:
             continue

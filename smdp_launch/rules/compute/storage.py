@@ -14,10 +14,10 @@ _TYPES = ("compute.instance_type", "compute.fallback_types")
 _KEY = ("encryption", "volume_key")
 
 
-@rule("SMDP322", "encryption.volume_key", *_TYPES)
+@rule("SMDP322", "encryption.volume_key", "compute.other_groups", *_TYPES)
 def volume_key_is_applied(facts: Facts) -> Iterator[Problem]:
-    if facts.spec.encryption.volume_key is None:
-        return
+    if facts.spec.encryption.volume_key is None or facts.spec.compute.other_groups:
+        return  # the key may be for the volumes of another group
     types = _instances(facts)
     local = [one.name for one in types if one.local_nvme_gb and "local_nvme_gb" not in one.from_memory]
     if local:

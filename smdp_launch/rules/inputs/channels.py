@@ -9,6 +9,7 @@ from smdp_launch.catalog.local_cloud import THIS_MACHINE
 from smdp_launch.diagnostics import Severity
 from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel
 from smdp_launch.request.build import CODE_CHANNEL
+from smdp_launch.request.groups import host_count
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 from smdp_launch.units import all_of
 
@@ -120,10 +121,10 @@ def settings_of_pipe_mode(facts: Facts) -> Iterator[Problem]:
             yield Problem(("channels", name, key), message, help_, on_key=True, remove=True)
 
 
-@rule("SMDP418", "channels", "compute.instance_count", severity=Severity.WARNING)
+@rule("SMDP418", "channels", "compute.instance_count", "compute.other_groups", severity=Severity.WARNING)
 def efs_is_fast_enough(facts: Facts) -> Iterator[Problem]:
     """Whether the file system is as fast as all hosts together."""
-    hosts = facts.spec.compute.instance_count
+    hosts = host_count(facts.spec)
     names = [name for name, channel in facts.channels() if isinstance(channel, EfsChannel)]
     # With a measured rate, SMDP428 decides.
     if not names or hosts * _EFS_HOST_MIB_S <= _EFS_MIB_S or facts.measured is not None:

@@ -42,7 +42,14 @@ _CHANNEL_FIELDS: dict[str, Path] = {
 # Fields that the request has in another form than the job file, and instance types, which have rules of their own.
 _CONVERTED = frozenset(
     {
-        *("InstanceType", "InstancePreferences", "AlgorithmName", "TrainingInputMode", "MetricDefinitions"),
+        *(
+            "InstanceType",
+            "InstanceGroups",
+            "InstancePreferences",
+            "AlgorithmName",
+            "TrainingInputMode",
+            "MetricDefinitions",
+        ),
         *("HyperParameters", "Environment", "InputDataConfig", "CompressionType", "EnableManagedSpotTraining"),
         *("Tags", "S3Uri"),
     }
@@ -160,7 +167,8 @@ def checkpoint_location(facts: Facts) -> Iterator[Problem]:
 def few_enough_hyperparameters(facts: Facts) -> Iterator[Problem]:
     batch = facts.spec.batch
     amount = len(facts.spec.script.hyperparameters) + (batch is not None and batch.hyperparameter is not None)
-    added = LAUNCH_HYPERPARAMETERS - (facts.spec.compute.fallback_types is not None)
+    compute = facts.spec.compute
+    added = LAUNCH_HYPERPARAMETERS - (compute.fallback_types is not None) + bool(compute.other_groups)
     added -= facts.has("engine") and facts.spec.engine in TORCH_DISTRIBUTED  # which has no options for mpirun
     most = MOST_HYPERPARAMETERS - added
     if amount > most:

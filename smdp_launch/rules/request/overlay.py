@@ -18,6 +18,8 @@ GROUPS: Path = ("ResourceConfig", "InstanceGroups")
 @rule("SMDP603", "overlay")
 def overlay_of_fields(facts: Facts) -> Iterator[Problem]:
     for path in _fields_in(facts.spec.overlay, ()):
+        if path == GROUPS:
+            continue
         field = ".".join(str(part) for part in FIELDS[path])
         message = f"{'.'.join(map(str, path))} would override what the field `{field}` writes to the request"
         target = moved_value(facts.document, ("overlay", *path), field) or {}
@@ -63,7 +65,7 @@ def overlay_within_limits(facts: Facts) -> Iterator[Problem]:
 
 def _violations(facts: Facts) -> Iterator[Violation]:
     """The violations in the overlay that no other rule reports."""
-    reported = [*FIELDS, GROUPS]
+    reported = list(FIELDS)
     for one in walk(facts.spec.overlay):
         is_added = one.kind == "required" and one.path in MADE
         if not is_added and not any(one.path[: len(path)] == path for path in reported):

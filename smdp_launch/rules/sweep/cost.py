@@ -13,7 +13,7 @@ from smdp_launch.rules.sweep.section import section
 
 _MAX = ("sweep", "budget", "max_usd")
 _HOURS = ("compute.instance_count", "compute.max_run", "compute.keep_alive")
-_PRICED = ("compute.instance_type", "compute.fallback_types", "region", "budget.prices")
+_PRICED = ("compute.instance_type", "compute.other_groups", "compute.fallback_types", "region", "budget.prices")
 
 
 @rule("SMDP529", *_HOURS, *_PRICED)

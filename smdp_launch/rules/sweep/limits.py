@@ -55,7 +55,8 @@ def few_enough_hyperparameters(facts: Facts) -> Iterator[Problem]:
         yield Problem(RANGES, message, f"remove {ranges - MOST_RANGES}", on_key=True)
     batch = facts.spec.batch
     fixed = len(facts.spec.script.hyperparameters) + (batch is not None and batch.hyperparameter is not None)
-    added = LAUNCH_HYPERPARAMETERS - (facts.spec.compute.fallback_types is not None) + 1
+    compute = facts.spec.compute
+    added = LAUNCH_HYPERPARAMETERS - (compute.fallback_types is not None) + bool(compute.other_groups) + 1
     added -= facts.has("engine") and facts.spec.engine in TORCH_DISTRIBUTED
     excess = fixed + ranges + added - MOST_HYPERPARAMETERS
     if 0 < excess <= ranges:

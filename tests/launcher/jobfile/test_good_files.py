@@ -19,8 +19,8 @@ from tests.support.job_files.good_files import FILES, refused_by_service, reques
 Leaf = tuple[str, ...]
 
 
-def test_there_are_forty_one_sound_files() -> None:
-    assert len(FILES) == 41
+def test_there_are_forty_two_sound_files() -> None:
+    assert len(FILES) == 42
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -51,6 +51,12 @@ def merged(job: Mapping[str, Any], said: Mapping[str, Any]) -> Job:
     return made
 
 
+#: A warning says that the script does not read its group.
+GROUPS: Job = {
+    "compute": {"other_groups": {"data": {"instance_type": "ml.c5.18xlarge", "instance_count": 1}}},
+    "silence": ["SMDP336"],
+}
+
 SWEEP: Job = {
     "objective": {"metric": "loss", "goal": "minimize"},
     "ranges": {"continuous": {"lr": {"min": 0.001, "max": 0.1}}},
@@ -85,6 +91,8 @@ CASES: dict[str, Job] = {
     },
     "compute.instance_type": {"compute": {"instance_type": "ml.p3dn.24xlarge"}},
     "compute.instance_count": {"compute": {"instance_count": 4}},
+    "compute.other_groups.NAME": GROUPS,
+    "compute.group_name": merged(GROUPS, {"compute": {"group_name": "gpus"}}),
     "compute.fallback_types": {"compute": {"fallback_types": ["ml.p3dn.24xlarge"]}},
     "compute.volume_gb": {"compute": {"volume_gb": 99}},
     "compute.max_run": {"compute": {"max_run": 3601}},
@@ -97,6 +105,7 @@ CASES: dict[str, Job] = {
     "channels.NAME.mode": {"channels": {"train": {"mode": "FastFile"}}},
     "channels.NAME.distribution": {"channels": {"train": {"distribution": "ShardedByS3Key"}}},
     "channels.NAME.data_type": {"channels": {"train": {"data_type": "ManifestFile", "s3": "s3://bucket/manifest"}}},
+    "channels.NAME.groups": merged(GROUPS, {"channels": {"train": {"groups": ["data", "workers"]}}}),
     "channels.NAME.attributes": {"channels": {"train": AUGMENTED}},
     "channels.NAME.shuffle": {"channels": {"train": AUGMENTED | {"shuffle": 5}}},
     "channels.NAME.content_type": {"channels": {"train": {"content_type": "text/csv"}}},

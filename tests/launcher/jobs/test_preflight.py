@@ -225,6 +225,20 @@ def test_quota_of_the_hosting_is_checked(run: Callable[..., Ran], serve: str, qu
     assert problem["help"].startswith(f"request an increase of '{quota}' in Service Quotas")
 
 
+@pytest.mark.parametrize(("quota", "state"), [(2, "problem"), (3, "ok")])
+def test_quota_of_every_group_is_needed(run: Callable[..., Ran], quota: int, state: str) -> None:
+    groups = "  other_groups: {data: {instance_type: ml.c5.18xlarge, instance_count: 3}}\n"
+    job = JOB.replace("  max_run: 600\n", f"  max_run: 600\n{groups}") + "silence: [SMDP336]\n"
+    ran = run("preflight", "--json", account=f"quotas: {{ml.c5.18xlarge: {quota}}}\n", job=job)
+    document = the_document(ran, "preflight")
+    assert states(document)["quota"] == state
+    if state == "problem":
+        assert document["diagnostics"][0]["message"] == (
+            "the quota is too small for 3 x ml.c5.18xlarge: ml.p4d.24xlarge: limit 1000, in use 0, needed 2; "
+            "ml.c5.18xlarge: limit 2, in use 0, needed 3"
+        )
+
+
 @pytest.mark.runs
 @launches
 def test_running_jobs_count_towards_the_quota(

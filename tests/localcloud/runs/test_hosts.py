@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from smdp_launch.localcloud.client.connect import isolation, private
+from smdp_launch.localcloud.groups import host_names
 from smdp_launch.localcloud.host_log import HostLog
 from smdp_launch.localcloud.isolation import namespaces
 from smdp_launch.localcloud.isolation.namespaces import View
@@ -22,32 +23,11 @@ from smdp_launch.localcloud.processes import handles_sigterm
 from smdp_launch.localcloud.runtime import lease
 from smdp_launch.localcloud.runtime.host import HostSpec
 from smdp_launch.localcloud.runtime.hosts import Host, wait_until
-from smdp_launch.localcloud.runtime.tree import HostTree, host_names
+from smdp_launch.localcloud.runtime.tree import HostTree
 from tests.support.isolation import namespace_refusal
-from tests.support.jobs.hosts import seen
+from tests.support.jobs.hosts import LOOKS, seen
 from tests.support.services.cloud import BUCKET, Cloud, names_in
 from tests.support.waiting import DEADLINE
-
-LOOKS = """
-    import json, os, pathlib, socket, sys
-    root = pathlib.Path(os.environ.get("SMDP_ML_ROOT", "/opt/ml"))
-    config = {path.stem: json.loads(path.read_text()) for path in (root / "input/config").iterdir()}
-    pathlib.Path("/tmp/of-this-host-smdp-test").write_text("x") if root == pathlib.Path("/opt/ml") else None
-    stat = pathlib.Path("/proc/1/cmdline").read_bytes().decode().split(chr(0))
-    print("looks", json.dumps({
-        "host": socket.gethostname(),
-        "address": socket.gethostbyname(socket.gethostname()) if root == pathlib.Path("/opt/ml") else "",
-        "first process": stat,
-        "tmp": sorted(os.listdir("/tmp")),
-        "opt": sorted(os.listdir("/opt")),
-        "shm": sorted(os.listdir("/dev/shm")),
-        "home": os.environ["HOME"],
-        "processes": sum(name.isdecimal() for name in os.listdir("/proc")),
-        "environ": dict(os.environ),
-        "config": config,
-        "uid": os.getuid(),
-    }), flush=True)
-"""
 
 
 def test_host_with_namespaces_is_isolated(cloud: Cloud) -> None:

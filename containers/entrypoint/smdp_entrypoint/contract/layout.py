@@ -2,6 +2,9 @@
 
 Hosts are in the order of the platform's list, which is alphabetical (algo-1, algo-10, algo-2): host i has the ranks
 from i * workers on. The number in a host's name has no influence on ranks.
+
+Hosts of an instance group outside the distribution have no rank: as under AWS's toolkits, which start a plain process
+there, the script runs once, with the SM_* variables and without those of a cluster.
 """
 
 from __future__ import annotations
@@ -35,11 +38,13 @@ PROCESSES_PER_HOST = "sagemaker_mpi_num_of_processes_per_host"
 
 @dataclass(frozen=True)
 class Layout:
-    """The hosts that train together, in rank order, and the number of workers on each."""
+    """The hosts that train together, in rank order, and the number of workers on each. `trains` is False on a host
+    outside the distribution, whose layout is that of the one process on it."""
 
     hosts: tuple[str, ...]
     current_host: str
     workers_per_host: int
+    trains: bool = True
 
     @property
     def host_index(self) -> int:
@@ -60,8 +65,8 @@ def plan_layout(contract: Contract, settings: Settings, devices: Devices, say: C
     resources = contract.resources
     together = training_hosts(contract)
     if resources.current_host not in together:
-        say(f"this host's group {resources.group!r} is not part of the distribution: it starts one worker of its own")
-        return Layout((resources.current_host,), resources.current_host, 1)
+        say(f"this host's group {resources.group!r} is not part of the distribution: the script runs as one process")
+        return Layout((resources.current_host,), resources.current_host, 1, trains=False)
     for flag, absent in _NOT_STARTED.items():
         if contract.hyperparameters.flag(flag):
             say(f"{flag} is set: this entrypoint starts {absent}")

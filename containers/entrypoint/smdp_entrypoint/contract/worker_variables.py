@@ -46,15 +46,20 @@ class Master:
 
 def host_variables(contract: Contract, layout: Layout, master: Master) -> dict[str, str]:
     """The variables that all workers of this host share."""
+    own = {
+        "SMDP_HOST_ID": layout.current_host,
+        "SMDP_CHECKPOINT_DIR": str(contract.checkpoints),
+        "SAGEMAKER_INSTANCE_TYPE": instance_type(contract),
+    }
+    if not layout.trains:
+        return own
     variables = {
+        **own,
         "WORLD_SIZE": str(layout.world_size),
         "LOCAL_WORLD_SIZE": str(layout.workers_per_host),
         "GROUP_RANK": str(layout.host_index),
         "MASTER_ADDR": master.address,
         "MASTER_PORT": str(master.port),
-        "SMDP_HOST_ID": layout.current_host,
-        "SMDP_CHECKPOINT_DIR": str(contract.checkpoints),
-        "SAGEMAKER_INSTANCE_TYPE": instance_type(contract),
     }
     if contract.hyperparameters.flag(MIRRORED_FLAG) and layout.hosts == tuple(training_hosts(contract)):
         variables["TF_CONFIG"] = json.dumps(_mirrored_cluster(layout))
@@ -106,6 +111,8 @@ def default_variables(
 
 
 def worker_variables(contract: Contract, layout: Layout, local_rank: int) -> dict[str, str]:
+    if not layout.trains:
+        return {}
     rank = layout.ranks[local_rank]
     variables = {
         "RANK": str(rank),

@@ -46,7 +46,7 @@ _SHORTLY_S = 30.0
 @dataclass(frozen=True)
 class Failure:
     """`code` and `signum` are both None if the worker was still running. `error` is the last line of its traceback, or
-    ""; `tail` the lines to show."""
+    ""; `tail` the lines to show. `trains` is False for the process of a host outside the distribution."""
 
     rank: int
     local_rank: int
@@ -56,6 +56,7 @@ class Failure:
     signum: int | None
     error: str
     tail: list[str] = field(default_factory=list)
+    trains: bool = True
 
     @property
     def has_ended(self) -> bool:
@@ -78,7 +79,7 @@ class Failure:
 
     @property
     def _worker(self) -> str:
-        return f"rank {self.rank} on {self.host}"
+        return f"rank {self.rank} on {self.host}" if self.trains else f"the script on {self.host}"
 
     @property
     def _end_in_brief(self) -> str:

@@ -95,3 +95,4 @@ def test_only_groups_of_the_distribution_train_together(plan: Plan) -> None:
     assert (member.hosts, member.ranks) == (("algo-2", "algo-3"), [2, 3])
     outsider = plan({**resources, "current_host": "algo-1", "current_group_name": "cpu"}, 2, **flags)
     assert (outsider.hosts, outsider.world_size) == (("algo-1",), 1)
+    assert (member.trains, outsider.trains) == (True, False)

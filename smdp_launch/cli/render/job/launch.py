@@ -21,6 +21,7 @@ from smdp_launch.jobs.too_few_workers import needs_more_workers
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.summary import rank_rows
 from smdp_launch.request.names import S3Location
+from smdp_launch.request.ranks import hosts as host_names
 from smdp_launch.run_metrics.run import RunMetrics
 from smdp_launch.units import count, duration, short, titled
 
@@ -48,7 +49,15 @@ def print_local_start(plan: Plan) -> None:
     data = [f"{channel}: {short(path)}" for channel, path in run.data.items()]
     links = {None: [], OWN_NETWORK: ["the job's own"]}.get(run.network, [f"links of {run.network}"])
     cuda = ["emulated on the CPU (docs/how-to/cuda-on-cpu.md)"] if run.cuda_on_cpu else []
-    rows = [*rank_rows(plan), *titled("data", data), *titled("network", links), *titled("CUDA", cuda)]
+    names = iter(host_names(run.all_hosts)[run.hosts :])
+    others = [f"{next(names)}: {group}" for group, number in run.other_hosts.items() for _ in range(number)]
+    rows = [
+        *rank_rows(plan),
+        *titled("others", others),
+        *titled("data", data),
+        *titled("network", links),
+        *titled("CUDA", cuda),
+    ]
     rows += titled("not simulated", run.not_simulated)
     print_rows(console, rows)
 

@@ -18,8 +18,7 @@ from smdp_launch.units import count, duration
 def print_resumption(prepared: Resumption, where: str) -> None:
     console, old = Console(highlight=False), prepared.old
     console.print(Text(prepared.job, "bold"), f"from {old.job}, which {prepared.ended.summary}", sep="  ")
-    hosts = count(old.hosts, "host") + (f" of {old.instance_type}" if old.instance_type is not None else "")
-    rows = [("where", f"{place(where)}, {hosts}")]
+    rows = [("where", f"{place(where)}, {old.hosts_text}")]
     if old.max_run is not None:
         rows.append(("limits", f"{duration(old.max_run)} of run time"))
     launch = find_launch(old.job)

@@ -145,9 +145,7 @@ def _hosts(job: Job, description: Description) -> str:
             f" x {count(description.workers_per_host, 'worker')}" if description.workers_per_host is not None else ""
         )
         return f"{count(description.hosts, 'simulated host')}{workers}"
-    return count(description.hosts, "host") + (
-        f" of {description.instance_type}" if description.instance_type is not None else ""
-    )
+    return description.hosts_text
 
 
 def runtime(where: str, seconds: int, hosts: int | None) -> str:
@@ -184,6 +182,7 @@ def status_json(
         "created": description.created.isoformat(),
         "hosts": description.hosts,
         "instance_type": description.instance_type,
+        **({"types": dict(description.types)} if description.types else {}),
         "max_run_seconds": description.max_run,
         "checkpoints": description.checkpoints,
         "checkpoints_kept": _checkpoints_json(checkpoints) if description.checkpoints is not None else None,

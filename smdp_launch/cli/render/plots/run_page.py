@@ -96,8 +96,8 @@ def _outcome(run: Run) -> str:
 def _summary(run: Run) -> Iterator[Row]:
     known, metrics = run.description, run.metrics
     ended = known.outcome
-    hosts = f"{count(known.hosts, 'host')}{f' of {known.instance_type}' if known.instance_type else ''}"
-    where = f"this machine, {count(known.hosts, 'simulated host')}" if run.where == LOCAL else f"{run.where}, {hosts}"
+    simulated = f"this machine, {count(known.hosts, 'simulated host')}"
+    where = simulated if run.where == LOCAL else f"{run.where}, {known.hosts_text}"
     workers = f", {count(metrics.world_size, 'worker')}" if metrics.world_size is not None else ""
     yield "where", where + workers
     yield "created", utc_text(known.created)

@@ -16,6 +16,7 @@ from smdp_launch.localcloud.account import AccountFile
 from smdp_launch.localcloud.arns import training_job_arn
 from smdp_launch.localcloud.capacity import candidates
 from smdp_launch.localcloud.errors import ServiceError, validation
+from smdp_launch.localcloud.groups import hosts_by_type
 from smdp_launch.localcloud.job_state import JobState
 from smdp_launch.localcloud.layout import JobFolder
 from smdp_launch.localcloud.protocol import caller
@@ -141,20 +142,20 @@ class TrainingService:
         existing = self._jobs.folder(request["TrainingJobName"])
         if existing is not None:
             raise taken(existing.region)
-        resources, spot = request["ResourceConfig"], bool(request.get("EnableManagedSpotTraining"))
-        kind, count = resources["InstanceType"], resources["InstanceCount"]
-        name = of_training(kind, spot=spot)
-        quota, used = self._account.read().quota_of(name), self._used(kind, spot)
-        if used + count > quota:
-            raise quotas.refusal(name, quota=quota, used=used, requested=count)
+        spot, account = bool(request.get("EnableManagedSpotTraining")), self._account.read()
+        for kind, count in hosts_by_type(request["ResourceConfig"]).items():
+            name = of_training(kind, spot=spot)
+            quota, used = account.quota_of(name), self._used(kind, spot)
+            if used + count > quota:
+                raise quotas.refusal(name, quota=quota, used=used, requested=count)
 
     def _used(self, kind: str, spot: bool) -> int:
         """Number of instances of the type that jobs of the region have now."""
         requests = [request for _, request, state in self._all() if not state.has_ended]
         return sum(
-            one["ResourceConfig"]["InstanceCount"]
+            hosts_by_type(one["ResourceConfig"]).get(kind, 0)
             for one in requests
-            if one["ResourceConfig"]["InstanceType"] == kind and bool(one.get("EnableManagedSpotTraining")) == spot
+            if bool(one.get("EnableManagedSpotTraining")) == spot
         )
 
     def _all(self) -> Iterator[tuple[JobFolder, dict[str, Any], JobState]]:

@@ -14,6 +14,7 @@ from smdp_launch.catalog.tables import table
 from smdp_launch.localcloud.account import Account
 from smdp_launch.localcloud.arns import role_name
 from smdp_launch.localcloud.errors import ServiceError, validation
+from smdp_launch.localcloud.groups import host_count
 from smdp_launch.localcloud.layout import JOB_NAME
 from smdp_launch.localcloud.objects import BUCKET_NAME
 from smdp_launch.localcloud.protocol.constraints import absent, report, too_small
@@ -42,6 +43,7 @@ def check_training_job(request: Request, account: Account, region: str) -> None:
     _check_stopping(request, account)
     _check_resources(request, region)
     _check_channels(request.get("InputDataConfig", []), request["AlgorithmSpecification"]["TrainingInputMode"])
+    _check_groups_of_channels(request)
     _check_address(request["OutputDataConfig"]["S3OutputPath"], "OutputDataConfig.S3OutputPath")
     if "CheckpointConfig" in request:
         _check_checkpoints(request["CheckpointConfig"])
@@ -99,7 +101,8 @@ def _check_stopping(request: Request, account: Account) -> None:
 def _check_resources(request: Request, region: str) -> None:
     resources = request["ResourceConfig"]
     if resources.get("InstanceGroups"):
-        raise _unsupported("ResourceConfig.InstanceGroups; give InstanceType and InstanceCount")
+        _check_groups(resources, region)
+        return
     if resources.get("InstancePreferences"):
         _check_preferences(resources)
         return
@@ -113,11 +116,33 @@ def _check_resources(request: Request, region: str) -> None:
         raise _unsupported(f"more than {MAX_HOSTS} hosts (ResourceConfig.InstanceCount)")
     if resources.get("KeepAlivePeriodInSeconds") and request.get("EnableManagedSpotTraining"):
         raise validation("KeepAlivePeriodInSeconds is not supported when EnableManagedSpotTraining is set to true")
-    if is_not_offered(resources["InstanceType"], region):
+    _check_offered(resources["InstanceType"], region)
+
+
+def _check_offered(instance_type: str, region: str) -> None:
+    if is_not_offered(instance_type, region):
         raise ServiceError(
             "ResourceLimitExceeded",
-            f"The requested resource training-job/{resources['InstanceType']} is not available in this region",
+            f"The requested resource training-job/{instance_type} is not available in this region",
         )
+
+
+def _check_groups(resources: Request, region: str) -> None:
+    beside = [one for one in ("InstanceType", "InstanceCount", "InstancePreferences") if one in resources]
+    if beside:
+        raise validation(f"{beside[0]} and InstanceGroups of ResourceConfig exclude each other.")
+    if resources.get("KeepAlivePeriodInSeconds"):
+        raise validation("KeepAlivePeriodInSeconds is not supported for a heterogeneous cluster.")
+    named = [one["InstanceGroupName"] for one in resources["InstanceGroups"]]
+    if len(set(named)) < len(named):
+        raise validation("Two of the InstanceGroups of ResourceConfig have the same InstanceGroupName.")
+    for index, one in enumerate(resources["InstanceGroups"], 1):
+        if one["InstanceCount"] < 1:
+            place = f"resourceConfig.instanceGroups.{index}.member.instanceCount"
+            raise validation(report([too_small(one["InstanceCount"], place, 1)]))
+        _check_offered(one["InstanceType"], region)
+    if host_count(resources) > MAX_HOSTS:
+        raise _unsupported(f"more than {MAX_HOSTS} hosts (ResourceConfig.InstanceGroups)")
 
 
 def _check_preferences(resources: Request) -> None:
@@ -148,6 +173,18 @@ def _check_channels(channels: list[Request], default_mode: str) -> None:
             raise validation(f"The channel name {name!r} is used twice.")
     for channel in channels:
         _check_channel(channel, default_mode)
+
+
+def _check_groups_of_channels(request: Request) -> None:
+    known = {one["InstanceGroupName"] for one in request["ResourceConfig"].get("InstanceGroups", [])}
+    for channel in request.get("InputDataConfig", []):
+        source = channel["DataSource"].get("S3DataSource", {})
+        unknown = [one for one in source.get("InstanceGroupNames", []) if one not in known]
+        if unknown:
+            raise validation(
+                f"InstanceGroupNames of the channel {channel['ChannelName']!r} has {unknown[0]!r}, which is not one of "
+                "the InstanceGroups of ResourceConfig."
+            )
 
 
 def _check_channel(channel: Request, default_mode: str) -> None:
