@@ -4,7 +4,7 @@ import functools
 import importlib
 from typing import Any, Callable, Dict
 
-from . import amp, mode, parallel, profiling, statistics, streams
+from . import amp, mode, parallel, profiling, statistics, streams, tensor_types
 from .devices import devices
 from .not_emulated import NotEmulated
 from .placement import placement
@@ -29,8 +29,8 @@ def apply() -> None:
     if hasattr(torch, "accelerator"):  # since torch 2.6
         _replace(torch.accelerator, _ACCELERATOR)
     for name in _TYPES:
-        setattr(torch.cuda, f"{name}Tensor", getattr(torch, f"{name}Tensor"))
-    torch.set_default_tensor_type = _set_default_tensor_type(torch.set_default_tensor_type)
+        setattr(torch.cuda, f"{name}Tensor", tensor_types.on_gpu(name))
+    torch.set_default_tensor_type = tensor_types.set_default(torch.set_default_tensor_type)
     torch.Generator = _Generator
     torch.Tensor.record_stream = no_op  # torch checks the stream's type before it calls the mode
     torch.UntypedStorage.cuda = _storage_to_gpu
@@ -109,10 +109,6 @@ class _Generator(torch._C.Generator, metaclass=_GeneratorType):  # type: ignore[
 
     def __new__(cls, device: Any = "cpu") -> Any:
         return torch._C.Generator("cpu" if devices.index(device) is not None else device)
-
-
-def _set_default_tensor_type(original: Any) -> Any:
-    return lambda t: original(t.replace("torch.cuda.", "torch.") if isinstance(t, str) else t)
 
 
 def _storage_to_gpu(self: Any, device: Any = None, non_blocking: bool = False) -> Any:
