@@ -1,5 +1,6 @@
 """``torch.cuda``, and other parts of torch that use a GPU outside of the functions that a mode intercepts."""
 
+import contextlib
 import functools
 import importlib
 from typing import Any, Callable, Dict
@@ -17,6 +18,9 @@ _TYPES = ("Float", "Double", "Half", "BFloat16", "Byte", "Char", "Short", "Int",
 
 def apply() -> None:
     """Patch torch permanently in this process."""
+    with contextlib.suppress(RuntimeError):
+        # Once torch sees the emulated GPUs, it finds their compute capability too low for its cuDNN.
+        torch.backends.cudnn.version()
     _replace(torch.cuda, _CUDA)
     for name in ("memory", "random", "streams"):
         module = importlib.import_module(f"torch.cuda.{name}")
@@ -95,6 +99,11 @@ def _device_of(tensor: Any) -> _Device:
 def _set_device(device: Any) -> None:
     if not (isinstance(device, int) and device < 0):
         devices.choose(devices.resolve(device))
+
+
+def _set_sync_debug_mode(debug_mode: Any) -> None:
+    if debug_mode not in (0, "default"):
+        raise NotEmulated(f"torch.cuda.set_sync_debug_mode({debug_mode!r})", "no operation of a CPU waits for a GPU")
 
 
 class _GeneratorType(type(torch.Generator)):  # type: ignore[misc]
@@ -184,6 +193,9 @@ _CUDA: Dict[str, Any] = {
     "get_arch_list": list,
     "get_gencode_flags": str,
     "get_sync_debug_mode": lambda: 0,
+    "set_sync_debug_mode": _set_sync_debug_mode,
+    "set_per_process_memory_fraction": statistics.set_memory_fraction,
+    "get_per_process_memory_fraction": statistics.memory_fraction,
     "is_bf16_supported": lambda including_emulation=True: True,
     "is_tf32_supported": lambda: False,
     "is_current_stream_capturing": lambda: False,
