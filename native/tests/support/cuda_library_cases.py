@@ -151,6 +151,27 @@ def profilers_record_the_cpu() -> None:
     assert any(one.key == "aten::mm" for one in seen.key_averages())
 
 
+def a_profiler_of_the_gpu_alone_records_the_cpu() -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        torch.mm(torch.ones(2, 2, device="cuda"), torch.ones(2, 2, device="cuda"))
+    assert any(one.key == "aten::mm" for one in seen.key_averages())
+
+
+def settings_that_change_nothing_are_accepted() -> None:
+    torch.cuda.set_sync_debug_mode("default")
+    torch.cuda.set_sync_debug_mode(0)
+    refused(lambda: torch.cuda.set_sync_debug_mode("warn"), "set_sync_debug_mode('warn') is not emulated")
+    torch.cuda.set_per_process_memory_fraction(1.0, 0)
+    assert torch.cuda.get_per_process_memory_fraction() == 1.0
+    refused(lambda: torch.cuda.set_per_process_memory_fraction(0.5), "is not emulated by --cuda-on-cpu")
+    refused(lambda: torch.cuda.set_per_process_memory_fraction(1.5), "Allowed range: 0~1")
+
+
+def the_version_of_cudnn_is_that_of_torch() -> None:
+    installed = torch._C._cudnn.getVersionInt() if torch.backends.cudnn.is_available() else None
+    assert torch.backends.cudnn.version() == installed
+
+
 def unsupported_functions_name_the_page() -> None:
     for call in (
         torch.cuda.CUDAGraph,

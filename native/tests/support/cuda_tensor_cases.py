@@ -235,6 +235,25 @@ def default_devices_and_contexts() -> None:
     assert torch.cuda.HalfTensor([1]).dtype == torch.float16
 
 
+def the_tensor_types_of_a_gpu_make_tensors_there() -> None:
+    numbers = torch.cuda.FloatTensor([1, 2])
+    assert numbers.tolist() == [1, 2]
+    assert numbers.is_cuda
+    assert torch.cuda.LongTensor(2, 3).shape == (2, 3)
+    with torch.cuda.device(1):
+        assert torch.cuda.HalfTensor(2).get_device() == 1
+    on_cpu = numbers.cpu()
+    on_cpu[0] = 5
+    assert numbers.tolist() == [1, 2]
+    assert isinstance(numbers, torch.cuda.FloatTensor)
+    assert not isinstance(on_cpu, torch.cuda.FloatTensor)
+    assert not isinstance(numbers, torch.cuda.LongTensor)
+    assert on_cpu.type(torch.cuda.IntTensor).is_cuda
+    torch.set_default_tensor_type(torch.cuda.DoubleTensor)
+    assert torch.zeros(1).dtype == torch.float64
+    torch.set_default_tensor_type(torch.FloatTensor)
+
+
 def checkpoints_go_to_gpus() -> None:
     file = io.BytesIO()
     torch.save({"weight": torch.arange(3.0, device="cuda")}, file)

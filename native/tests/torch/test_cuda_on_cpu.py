@@ -102,3 +102,53 @@ def test_sync_batch_norm_equals_one_process() -> None:
         dist.destroy_process_group()
         """
     ranks.run([1, 1], INSTALL.replace("\n", "\n        ").join(["        ", body.lstrip("\n").lstrip()]))
+
+
+def test_fsdp_shards_on_the_gpu_of_each_rank() -> None:
+    """The first version of FullyShardedDataParallel, against one process with the global batch."""
+    body = """
+        from torch import nn
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy as Strategy
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+        dist.init_process_group("nccl")
+        gpu = rank % 2
+        torch.cuda.set_device(gpu)
+        batch = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
+        policy = ModuleWrapPolicy({nn.Linear})
+
+        def network(seed):
+            torch.manual_seed(seed)
+            return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
+
+        def trained(model, batch):
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for _ in range(2):
+                model(batch).square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            return model(batch)
+
+        def sharded(model, **settings):
+            model = FSDP(model, **settings)
+            assert model.compute_device.type == "cpu"
+            output = trained(model, batch[rank : rank + 1].cuda())
+            assert output.get_device() == gpu
+            torch.testing.assert_close(output.cpu(), expected[rank : rank + 1])
+
+        expected = trained(network(0), batch)
+        sharded(network(0), device_id=gpu, auto_wrap_policy=policy, use_orig_params=True)
+        sharded(network(0).cuda())
+        sharded(network(rank), device_id=torch.device("cuda", gpu), sync_module_states=True)
+        sharded(network(0), device_id=gpu, auto_wrap_policy=policy, sharding_strategy=Strategy.HYBRID_SHARD)
+        for model, settings, words in (
+            (network(0), {"device_id": 2}, "there is no cuda:2"),
+            (network(0), {"sync_module_states": True, "device_id": torch.device("cpu")}, "CPU parameters"),
+        ):
+            try:
+                FSDP(model, **settings)
+                raise AssertionError("no error was raised")
+            except (RuntimeError, ValueError) as error:
+                assert words in str(error), error
+        dist.destroy_process_group()
+        """
+    ranks.run([2, 2], INSTALL.replace("\n", "\n        ").join(["        ", body.lstrip("\n").lstrip()]))

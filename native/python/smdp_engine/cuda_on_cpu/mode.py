@@ -8,6 +8,7 @@ import importlib
 import threading
 from typing import Any, Callable, Dict
 
+from . import tensor_types
 from .devices import devices
 from .placement import placement
 
@@ -139,8 +140,9 @@ def _get_device(self: Any) -> int:
 
 
 def _type(self: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
-    on_gpu = isinstance(dtype, str) and dtype.startswith("torch.cuda.")
-    result = _Tensor.type(self, dtype.replace("torch.cuda.", "torch.") if on_gpu else dtype, *args, **kwargs)
+    on_cpu = tensor_types.on_cpu(dtype)
+    on_gpu = on_cpu is not dtype
+    result = _Tensor.type(self, on_cpu, *args, **kwargs)
     if isinstance(result, str):
         return result
     return _moved(self, result, devices.resolve() if on_gpu else placement.of(self))

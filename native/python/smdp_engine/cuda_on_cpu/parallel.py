@@ -5,7 +5,7 @@ import importlib
 import os
 from typing import Any
 
-from . import nccl
+from . import fsdp, nccl
 from .devices import devices
 from .not_emulated import NotEmulated
 
@@ -25,6 +25,7 @@ def apply() -> None:
             for name, wrap in (("init_process_group", _init_group), ("new_group", _init_group), ("barrier", _barrier)):
                 setattr(module, name, wrap(getattr(module, name)))
         nccl.apply()
+        fsdp.apply()
         if hasattr(torch.distributed, "DeviceMesh"):  # since torch 2.2
             mesh = torch.distributed.DeviceMesh
             mesh.__init__ = _mesh_init(mesh.__init__)

@@ -1,10 +1,11 @@
 """``torch.cuda``, and other parts of torch that use a GPU outside of the functions that a mode intercepts."""
 
+import contextlib
 import functools
 import importlib
 from typing import Any, Callable, Dict
 
-from . import amp, mode, parallel, profiling, statistics, streams
+from . import amp, mode, parallel, profiling, statistics, streams, tensor_types
 from .devices import devices
 from .not_emulated import NotEmulated
 from .placement import placement
@@ -17,6 +18,9 @@ _TYPES = ("Float", "Double", "Half", "BFloat16", "Byte", "Char", "Short", "Int",
 
 def apply() -> None:
     """Patch torch permanently in this process."""
+    with contextlib.suppress(RuntimeError):
+        # Once torch sees the emulated GPUs, it finds their compute capability too low for its cuDNN.
+        torch.backends.cudnn.version()
     _replace(torch.cuda, _CUDA)
     for name in ("memory", "random", "streams"):
         module = importlib.import_module(f"torch.cuda.{name}")
@@ -29,8 +33,8 @@ def apply() -> None:
     if hasattr(torch, "accelerator"):  # since torch 2.6
         _replace(torch.accelerator, _ACCELERATOR)
     for name in _TYPES:
-        setattr(torch.cuda, f"{name}Tensor", getattr(torch, f"{name}Tensor"))
-    torch.set_default_tensor_type = _set_default_tensor_type(torch.set_default_tensor_type)
+        setattr(torch.cuda, f"{name}Tensor", tensor_types.on_gpu(name))
+    torch.set_default_tensor_type = tensor_types.set_default(torch.set_default_tensor_type)
     torch.Generator = _Generator
     torch.Tensor.record_stream = no_op  # torch checks the stream's type before it calls the mode
     torch.UntypedStorage.cuda = _storage_to_gpu
@@ -97,6 +101,11 @@ def _set_device(device: Any) -> None:
         devices.choose(devices.resolve(device))
 
 
+def _set_sync_debug_mode(debug_mode: Any) -> None:
+    if debug_mode not in (0, "default"):
+        raise NotEmulated(f"torch.cuda.set_sync_debug_mode({debug_mode!r})", "no operation of a CPU waits for a GPU")
+
+
 class _GeneratorType(type(torch.Generator)):  # type: ignore[misc]
     """Makes torch's own generators instances of the class."""
 
@@ -109,10 +118,6 @@ class _Generator(torch._C.Generator, metaclass=_GeneratorType):  # type: ignore[
 
     def __new__(cls, device: Any = "cpu") -> Any:
         return torch._C.Generator("cpu" if devices.index(device) is not None else device)
-
-
-def _set_default_tensor_type(original: Any) -> Any:
-    return lambda t: original(t.replace("torch.cuda.", "torch.") if isinstance(t, str) else t)
 
 
 def _storage_to_gpu(self: Any, device: Any = None, non_blocking: bool = False) -> Any:
@@ -188,6 +193,9 @@ _CUDA: Dict[str, Any] = {
     "get_arch_list": list,
     "get_gencode_flags": str,
     "get_sync_debug_mode": lambda: 0,
+    "set_sync_debug_mode": _set_sync_debug_mode,
+    "set_per_process_memory_fraction": statistics.set_memory_fraction,
+    "get_per_process_memory_fraction": statistics.memory_fraction,
     "is_bf16_supported": lambda including_emulation=True: True,
     "is_tf32_supported": lambda: False,
     "is_current_stream_capturing": lambda: False,

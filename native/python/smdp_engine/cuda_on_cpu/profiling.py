@@ -16,7 +16,7 @@ def apply() -> None:
     autograd: Any = importlib.import_module("torch.autograd.profiler")
     autograd.profile.__init__ = _without_cuda(autograd.profile.__init__)
     kineto: Any = importlib.import_module("torch.profiler.profiler")
-    kineto._KinetoProfile.__init__ = _of_cpu(kineto._KinetoProfile.__init__, kineto.ProfilerActivity.CUDA)
+    kineto._KinetoProfile.__init__ = _of_cpu(kineto._KinetoProfile.__init__, kineto.ProfilerActivity)
 
 
 def no_op(*_args: Any, **_kwargs: Any) -> None:
@@ -43,11 +43,11 @@ def _without_cuda(original: Any) -> Any:
     return init
 
 
-def _of_cpu(original: Any, cuda: Any) -> Any:
+def _of_cpu(original: Any, kinds: Any) -> Any:
     @functools.wraps(original)
     def init(self: Any, *, activities: Any = None, **settings: Any) -> None:
         if activities is not None:
-            activities = [activity for activity in activities if activity != cuda]
+            activities = {kinds.CPU if activity == kinds.CUDA else activity for activity in activities}
         original(self, activities=activities, **settings)
 
     return init

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from typing import Any, Dict, List, Tuple
 
 from .devices import devices
+from .not_emulated import NotEmulated
 
 torch: Any = importlib.import_module("torch")
 
@@ -58,6 +59,26 @@ def zero(device: Any = None) -> int:
     """The bytes of GPU memory in use."""
     devices.resolve(device)
     return 0
+
+
+def set_memory_fraction(fraction: float, device: Any = None) -> None:
+    """The limit of a process's memory. 1 is none; a lower one is refused.
+
+    Raises:
+        TypeError, ValueError: it is not a float, or not between 0 and 1, as with CUDA.
+    """
+    devices.resolve(device)
+    if not isinstance(fraction, float):
+        raise TypeError("Invalid type for fraction argument, must be `float`")
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+    if fraction < 1:
+        raise NotEmulated("torch.cuda.set_per_process_memory_fraction", "the limits of memory are those of the host")
+
+
+def memory_fraction(device: Any = None) -> float:
+    devices.resolve(device)
+    return 1.0
 
 
 def memory_statistics(device: Any = None) -> Dict[str, int]:
