@@ -141,6 +141,8 @@ def test_batch_transform_answers_all_objects(trained: Path, run: Command) -> Non
         (trained / "new" / name).write_text(content)
     keys = {"kind": "batch", "lifetime": "null", "input": "s3://bucket/new", "content_type": "application/json"}
     batch = [part for key, value in keys.items() for part in ("--set", f"serve.{key}={value}")]
+    warned = run("deploy", "--local", "--dry-run", *batch, "--set", "serve.batch_strategy=SingleRecord")
+    assert "warning[SMDP832]: `batch_strategy` has no effect" in warned.stderr
     made = run("deploy", "--local", "--input", "new", *batch)
     assert made.returncode == ExitCode.OK, made.stderr
     folder = trained / made.stdout.splitlines()[-1].rpartition("answers in ")[2]

@@ -101,7 +101,7 @@ def deploy(
 
 #: Warnings about endpoints; those about training are not shown again.
 _SHOWN = frozenset(
-    f"SMDP{number}" for number in (*range(340, 350), *range(460, 470), *range(805, 808), *range(825, 832))
+    f"SMDP{number}" for number in (*range(340, 350), *range(460, 470), *range(805, 808), *range(825, 833))
 )
 
 
