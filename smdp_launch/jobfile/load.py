@@ -33,8 +33,8 @@ class Loaded:
     def has(self, *location: str) -> bool:
         """Whether the field at ``location``, and everything around it, is free of schema errors.
 
-        A list with an invalid item is invalid. A mapping with names that users choose is not: only the invalid entry is
-        left out.
+        A list with an invalid item is invalid, and so is ``compute.other_groups``, whose hosts are counted together.
+        Any other mapping with names that users choose is not: only the invalid entry is left out.
         """
         above = (location[:length] for length in range(len(location) + 1))
         is_invalid = location in self._invalid_lists or any(one in self.invalid for one in above)
@@ -42,7 +42,8 @@ class Loaded:
 
     @cached_property
     def _invalid_lists(self) -> frozenset[Location]:
-        return frozenset(one[:at] for one in self.invalid for at, part in enumerate(one) if isinstance(part, int))
+        lists = {one[:at] for one in self.invalid for at, part in enumerate(one) if isinstance(part, int)}
+        return frozenset(lists | {one[:2] for one in self.invalid if one[:2] == ("compute", "other_groups")})
 
 
 def load(document: Document) -> tuple[Loaded, list[Diagnostic]]:
