@@ -27,9 +27,9 @@ HEAD = """\
 # Error codes
 
 `validate` reports all diagnostics of a job file at once. Every other command does the same before it starts. Each
-diagnostic has a code, a place, a reason and a fix. Each code has a page, which `smdp-launch explain CODE` shows too. An error
-means that the job would be refused or would not work. A warning is advice. To leave out a warning, write `silence: [CODE]`
-in the job file.
+diagnostic has a code, a place, a reason and a fix. Each code has a page, which `smdp-launch explain CODE` shows too.
+An error means that the job would be refused or would not work. A warning is advice. To leave out a warning, write
+`silence: [CODE]` in the job file.
 """
 
 

@@ -24,8 +24,8 @@ The column `source` shows how certain it is that AWS gives the same answer:
 - *model*: botocore's model of the service has the constraint, and the message has the service's form.
 - *quoted* or *documented*: the linked page quotes the message (of SageMaker, or of another service with the same rule),
   or documents the rule.
-- *memory*: the message is written from memory, and no page quotes it. AWS refuses the request, but AWS's exact message is
-  not certain. Do not compare the message in a test.
+- *memory*: the message is written from memory, and no page quotes it. AWS refuses the request, but AWS's exact message
+  is not certain. Do not compare the message in a test.
 - *local*: a limit of the local cloud. AWS accepts the request.
 
 A message about a wrong type ends with the name of the field; the message of AWS does not have this name. AWS ignores

@@ -87,7 +87,7 @@ def test_misspelt_required_key_gives_one_error() -> None:
 def test_unknown_key_without_similar_one_lists_known_keys() -> None:
     _, found = loaded(JOB.replace("max_run: 600", "wxyz: 600"))
     known = "instance_type, instance_count, fallback_types, volume_gb, max_run, max_pending, keep_alive, retries"
-    known += ", training_plan"
+    known += ", training_plan, other_groups, group_name"
     assert [one.help for one in found] == [f"known keys: {known}"]
 
 

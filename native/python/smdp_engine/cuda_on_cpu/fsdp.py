@@ -5,7 +5,7 @@ It shards on one GPU of each rank: that of ``device_id``, that of the module, or
 
 import functools
 import importlib
-from typing import Any
+from typing import Any, Callable, Dict
 
 from ..timing.after_import import after_import
 from .devices import devices
@@ -22,11 +22,10 @@ def apply() -> None:
 def _patch(sharded: Any) -> None:
     parts: Any = importlib.import_module("torch.distributed.fsdp._init_utils")
     sharded.FullyShardedDataParallel.__init__ = _init(sharded.FullyShardedDataParallel.__init__)
-    parts._get_compute_device = _compute_device(parts._get_compute_device)
-    parts._check_module_states_for_sync_module_states = _check_states(parts._check_module_states_for_sync_module_states)
-    if hasattr(parts, "_init_device_handle"):  # since torch 2.1
+    for name, wrap in _WRAPPERS.items():
         for module in (sharded, parts):
-            module._init_device_handle = _device_handle(module._init_device_handle)
+            if hasattr(module, name):  # releases of torch differ
+                setattr(module, name, wrap(getattr(module, name)))
 
 
 def _init(original: Any) -> Any:
@@ -72,3 +71,10 @@ def _device_handle(original: Any) -> Any:
         return state
 
     return init
+
+
+_WRAPPERS: Dict[str, Callable[[Any], Any]] = {
+    "_get_compute_device": _compute_device,
+    "_check_module_states_for_sync_module_states": _check_states,
+    "_init_device_handle": _device_handle,
+}
