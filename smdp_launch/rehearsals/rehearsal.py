@@ -124,10 +124,12 @@ class Rehearsal:
             self.steps.append((time_ms, step))
 
     def _names_victim(self, text: str) -> bool:
+        if not self.fault_events:
+            return False  # a host can be slow before the fault, too
         if self.fault.kind == "hang":
             return f"hang: rank {self.fault.rank} on {self.fault.host} has made no progress" in text
         waiting_for = text.partition(_WARNING)[2].partition("waiting for ")[2]
-        return bool(self.fault_events) and f"rank {self.fault.rank} (" in waiting_for
+        return f"rank {self.fault.rank} (" in waiting_for
 
     def has_reported(self, what: str) -> bool:
         """Whether the local cloud has reported this action."""

@@ -78,6 +78,15 @@ class AtWork:
         assert {built.name, f"{built.name}.sha256"} <= set(left_in(self._installation))
 
 
+@pytest.fixture
+def hangup() -> Iterator[None]:
+    """SIGHUP has its default effect in started processes, also if the tests run under nohup."""
+    earlier = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, earlier)
+
+
+@pytest.mark.usefixtures("hangup")
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"])
 def test_build_that_a_signal_ends_leaves_no_process_and_no_folder(without: Installation, number: str) -> None:
     at_work = AtWork(without)

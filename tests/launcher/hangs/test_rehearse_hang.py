@@ -59,7 +59,7 @@ EXPECTED = {
     ],
 )
 def test_report_names_the_rank_that_stops(tmp_path: Path, where: str, action: str) -> None:
-    text = f'{JOB}\nhang: {{action: {action}, after: 3, factor: 2}}\nenvironment: {{SMDP_TIMING_S: "0.5"}}\n'
+    text = f'{JOB}\nhang: {{action: {action}, after: 15, factor: 2}}\nenvironment: {{SMDP_TIMING_S: "0.5"}}\n'
     write_job(tmp_path, text, TRAINS)
     with private(state_folder(tmp_path) / "local"):
         place = ["--hosts", "2", "--workers-per-host", "1", "--at", "algo-2:1@30"]
@@ -69,7 +69,8 @@ def test_report_names_the_rank_that_stops(tmp_path: Path, where: str, action: st
     assert line.startswith("PASS  the report named rank 1"), ran.stdout + ran.stderr
     assert ended in line
     doing, frame = EXPECTED[where]
-    assert any("hang: rank 1 on algo-2 has made no progress" in one and doing in one for one in ran.stdout.splitlines())
+    reports = [one for one in ran.stdout.splitlines() if "hang: rank 1 on algo-2 has made no progress" in one]
+    assert any(doing in one for one in reports), reports
     assert f" {frame}" in ran.stdout
     assert ran.returncode == ExitCode.OK
 
@@ -119,6 +120,7 @@ def test_job_that_runs_on_is_stopped(events: list[FollowEvent], ends: bool, expe
     ("events", "expected"),
     [
         ([FAULT, NAMED, end("Failed", "hang: rank 3 on algo-2")], "PASS the report named rank 3, and the job ended"),
+        ([NAMED, FAULT, end("Failed", "hang: rank 3 on algo-2")], "FAIL the job failed before a report named rank 3"),
         ([FAULT, NAMED, end("Failed", "rank 1 failed")], "FAIL the job failed, but its FailureReason does not name"),
         ([FAULT, end("Failed", "rank 1 failed")], "FAIL the job failed before a report named rank 3"),
         ([FAULT, end("Completed")], "INCONCLUSIVE the job completed, so no rank needed rank 3"),

@@ -103,15 +103,28 @@ def _register_stacks() -> None:
     _stacks = file
 
 
+def _is_measured(frame: Any) -> bool:
+    """Whether a call that is measured has not returned, such as a backward pass, in which a rank waits for others."""
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("smdp_engine.timing"):
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _register_rehearsed_hang() -> None:
     """In a local run that rehearses a hang, stop for ever on the signal in SMDP_REHEARSED_HANG (WHERE:NUMBER)."""
     where, _, number = os.environ.get("SMDP_REHEARSED_HANG", "").partition(":")
     if not number:
         return
     import signal
+    import threading
     import time
 
-    def hang_for_rehearsal(_: int, __: Any) -> None:
+    def hang_for_rehearsal(_: int, frame: Any) -> None:
+        if where == "computing" and _is_measured(frame):
+            threading.Timer(0.001, os.kill, (os.getpid(), int(number))).start()
+            return
         torch, distributed = sys.modules.get("torch"), sys.modules.get("torch.distributed")
         if where == "collective" and torch is not None and distributed is not None and distributed.is_initialized():
             world = distributed.get_world_size()
