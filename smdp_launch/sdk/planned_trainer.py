@@ -106,7 +106,16 @@ class PlannedTrainer:
         added = [one for one in channels(plan.spec, name) if one["ChannelName"] not in plan.spec.channels]
         given, kind = arguments["input_data_config"] or [], _sdk("sagemaker.core.training.configs").Channel
         arguments["input_data_config"] = [*given, *(shape(kind, one) for one in added)] or None
+        self._zero_seeds = {one.channel_name for one in given if _has_seed_of_zero(one)}
         return arguments
+
+    def _with_zero_seeds(self: Any, params: Request) -> Request:
+        """With the seeds of 0 of the channels' shuffles, which the SDK drops because they are false."""
+        seed = {"ShuffleConfig": {"Seed": 0}}
+        data = [
+            one | seed if one["ChannelName"] in self._zero_seeds else one for one in params.get("InputDataConfig", [])
+        ]
+        return {**params, "InputDataConfig": data} if data else params
 
     @contextmanager
     def _completing(self: Any, plan: Plan, name: str, dry_run: bool) -> Iterator[None]:
@@ -122,7 +131,7 @@ class PlannedTrainer:
         upload(boto_session, source, source_location(plan.spec.output.s3, name))
 
         def complete(params: Request, **_: object) -> Request | None:
-            return completed(params, plan, source) if params["TrainingJobName"] == name else None
+            return completed(self._with_zero_seeds(params), plan, source) if params["TrainingJobName"] == name else None
 
         events = _sdk("sagemaker.core.resources").Base.get_sagemaker_client(session=boto_session).meta.events
         events.register(CREATE, complete)
@@ -132,14 +141,20 @@ class PlannedTrainer:
             events.unregister(CREATE, complete)
 
 
+def _has_seed_of_zero(channel: Any) -> bool:
+    """Whether the SDK's Channel is shuffled with the seed 0."""
+    return getattr(getattr(channel, "shuffle_config", None), "seed", None) == 0
+
+
 def make_trainer(plan: Plan, quiet: bool, arguments: dict[str, Any]) -> Any:
     """The SDK's ``ModelTrainer`` with ``arguments``, which submits ``plan``."""
     base = sdk("sagemaker.train.model_trainer", quiet, "3").ModelTrainer
-    private = {"_plan": Plan | None, "_quiet": bool, "_job": str | None}
-    defaults = {
+    private = {"_plan": Plan | None, "_quiet": bool, "_job": str | None, "_zero_seeds": set[str]}
+    defaults: dict[str, Any] = {
         "_plan": PrivateAttr(default=None),
         "_quiet": PrivateAttr(default=True),
         "_job": PrivateAttr(default=None),
+        "_zero_seeds": PrivateAttr(default_factory=set),
     }
     namespace = {"__annotations__": private, "__doc__": base.__doc__, "__module__": __name__, **defaults}
     trainer = type(base)(base.__name__, (PlannedTrainer, base), namespace)(**arguments)

@@ -121,6 +121,14 @@ def test_trainer_of_generated_job_sends_request_of_plan(
     assert every.requests.pop() == plan.request
 
 
+def test_seed_of_zero_is_in_request(tmp_path: Path, session: Any, caught: Caught) -> None:
+    write_job(tmp_path, JOB.replace("train: {s3:", "train: {mode: Pipe, shuffle: 0, s3:"))
+    plan = smdp_launch.plan(tmp_path / "job.yaml")
+    build_model_trainer(plan, session=session).train(wait=False)
+    (channel, *_) = caught.requests.pop()["InputDataConfig"]
+    assert channel["ShuffleConfig"] == {"Seed": 0} == plan.request["InputDataConfig"][0]["ShuffleConfig"]
+
+
 def test_change_of_trainer_is_in_request(tmp_path: Path, session: Any, caught: Caught) -> None:
     trainer = build_model_trainer(write_job(tmp_path), session=session)
     trainer.compute.instance_count, trainer.compute.instance_type = 5, "ml.p3dn.24xlarge"
