@@ -4,8 +4,8 @@ Each name is imported at its first use, so that ``import smdp_launch`` is fast.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # as type checkers know it: `typing` takes longer than the console script needs to handle Ctrl-C
 if TYPE_CHECKING:
     from smdp_launch.api import attach, deploy, launch, launch_sweep, load, plan, preflight, validate
     from smdp_launch.diagnostics import Diagnostic, Severity, Span

@@ -1,5 +1,5 @@
 """``python -m smdp_launch`` is the command ``smdp-launch``."""
 
-from smdp_launch.cli import main
+from smdp_launch.console import main
 
 main()

@@ -22,6 +22,7 @@ from smdp_launch.cli.render.job.upload import UploadView
 from smdp_launch.cli.render.next_step import print_note
 from smdp_launch.cli.shared.keyboard import Keyboard
 from smdp_launch.errors import SmdpError
+from smdp_launch.interrupts import raise_keyboard_interrupt
 from smdp_launch.jobs.follow import Ended, Follower, FollowEvent
 from smdp_launch.jobs.input_record import record_input
 from smdp_launch.jobs.logs.messages import JobEvent
@@ -274,7 +275,7 @@ def interrupts_deferred(clients: Clients) -> Iterator[None]:
 @contextmanager
 def sigterm_as_sigint() -> Iterator[None]:
     """Make SIGTERM raise KeyboardInterrupt, so that cleanup runs."""
-    with _handled(signal.default_int_handler, signal.SIGTERM):
+    with _handled(raise_keyboard_interrupt, signal.SIGTERM):
         yield
 
 
