@@ -2,7 +2,7 @@
 
 import sys
 
-from smdp_launch.interrupts import handle_interrupts
+from smdp_launch.signals.interrupts import handle_interrupts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ from smdp_launch.cli.render.job.upload import UploadView
 from smdp_launch.cli.render.next_step import print_note
 from smdp_launch.cli.shared.keyboard import Keyboard
 from smdp_launch.errors import SmdpError
-from smdp_launch.interrupts import raise_keyboard_interrupt
 from smdp_launch.jobs.follow import Ended, Follower, FollowEvent
 from smdp_launch.jobs.input_record import record_input
 from smdp_launch.jobs.logs.messages import JobEvent
@@ -37,6 +36,7 @@ from smdp_launch.jobs.service.retry_policy import SINGLE_TRY
 from smdp_launch.jobs.status.description import Description
 from smdp_launch.jobs.submit import create, send_source, stop, submit
 from smdp_launch.planning.plan import Plan
+from smdp_launch.signals.interrupts import raise_keyboard_interrupt
 
 View = FollowView | EventView
 

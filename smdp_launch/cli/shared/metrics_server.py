@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from smdp_launch.errors import EnvironmentProblem
 from smdp_launch.run_metrics.openmetrics import CONTENT_TYPE
-from smdp_launch.signal_flag import SignalFlag
+from smdp_launch.signals.flag import SignalFlag
 
 _PATHS = ("/", "/metrics")
 _CLIENT_SECONDS = 10.0  # for a request

@@ -16,7 +16,7 @@ from smdp_launch.jobs.records.history import LOCAL
 from smdp_launch.jobs.records.local_clouds import local_cloud_folder
 from smdp_launch.jobs.service.error_kinds import ErrorKind
 from smdp_launch.jobs.service.retry_policy import RetryPolicy, Waiting
-from smdp_launch.signal_flag import SignalFlag
+from smdp_launch.signals.flag import SignalFlag
 
 _Connected = TypeVar("_Connected")
 

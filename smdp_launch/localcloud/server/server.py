@@ -34,7 +34,7 @@ from smdp_launch.localcloud.services.serving.endpoint_store import EndpointStore
 from smdp_launch.localcloud.services.serving.transforms import TransformService
 from smdp_launch.localcloud.services.training.job_store import JobStore
 from smdp_launch.localcloud.services.tuning.calls import TuningService
-from smdp_launch.signal_flag import SignalFlag
+from smdp_launch.signals.flag import SignalFlag
 
 ADDRESS = "127.0.0.1"
 _TICK = 0.1  # seconds between checks of the jobs and clients

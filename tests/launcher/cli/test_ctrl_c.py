@@ -16,7 +16,7 @@ from tests.conftest import LAUNCHER, clean_environment
 _SENDS = "import os, signal\ndef send(): os.kill(os.getpid(), signal.SIGINT)\n"
 _WAITS = """
 import time
-from smdp_launch.interrupts import handle_interrupts
+from smdp_launch.signals.interrupts import handle_interrupts
 handle_interrupts()
 try:
     {statement}
@@ -115,7 +115,7 @@ def test_ignored_interrupt_stays_ignored(tmp_path: Path) -> None:
         [
             sys.executable,
             "-c",
-            "import signal\nfrom smdp_launch.interrupts import handle_interrupts\nhandle_interrupts()\n"
+            "import signal\nfrom smdp_launch.signals.interrupts import handle_interrupts\nhandle_interrupts()\n"
             "print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)",
         ],
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),

@@ -7,12 +7,12 @@ import sys
 import threading
 import time
 
-from smdp_launch.signal_flag import SignalFlag
+from smdp_launch.signals.flag import SignalFlag
 
 # Each signal interrupts the main thread at another statement: a lock could deadlock there, or a wake-up be lost.
 _PROGRAM = """
 import random, signal
-from smdp_launch.signal_flag import SignalFlag
+from smdp_launch.signals.flag import SignalFlag
 
 flag, signals, wakeups = SignalFlag(), 0, 0
 
