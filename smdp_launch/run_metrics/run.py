@@ -167,7 +167,7 @@ class RunMetrics:
 
     @property
     def samples_per_second(self) -> float | None:
-        """Of all workers in the last minute; None if the batches have no tensor."""
+        """Of all workers in the last minute; None if the batches have no tensor, or before the second window."""
         rate = sum(one.values.get("samples", 0.0) / one.seconds for one in self._recent_timing())
         return rate or None
 
@@ -180,8 +180,9 @@ class RunMetrics:
         return (self.steps - self.step) / rate
 
     def _recent_timing(self) -> list[Window]:
-        """The sums of the last minute of each rank; its last window where a window is longer."""
-        totals = (one.timing.recent(_RECENT) for one in self.ranks.values())
+        """The sums of the last minute of each rank; its last window where a window is longer. Without the first window,
+        which includes the start of the worker."""
+        totals = (one.timing.recent(_RECENT, since=1) for one in self.ranks.values())
         return [one for one in totals if one is not None and one.seconds > 0]
 
     def _rank(self, rank: int, host: str) -> RankMetrics:

@@ -91,13 +91,16 @@ class WindowSeries(_Series[Window]):
         """The sums of all windows; None if there are none."""
         return self._sum(self.windows)
 
-    def recent(self, seconds: float) -> Window | None:
+    def recent(self, seconds: float, since: int = 0) -> Window | None:
         """The sums of the last windows that cover at most so many seconds; at least those of the last one.
 
         They are found by their length, since the clock of a host may jump.
+
+        Args:
+            since: number of windows at the beginning that are left out.
         """
         first, covered = len(self.windows), 0.0
-        while first > 0 and (first == len(self.windows) or covered + self.windows[first - 1].seconds <= seconds):
+        while first > since and (first == len(self.windows) or covered + self.windows[first - 1].seconds <= seconds):
             first -= 1
             covered += self.windows[first].seconds
         return self._sum(self.windows[first:])

@@ -80,6 +80,14 @@ def test_rate_and_time_left_come_from_the_steps() -> None:
     assert run.metrics["loss"].last == 0.2
 
 
+def test_current_rate_excludes_the_first_window_with_the_start_of_the_worker() -> None:
+    run = RunMetrics()
+    run.add("timing", timing(5.0, steps=1, samples=32, other_s=4.9), "algo-1", 0, 10.0)
+    assert (run.samples_per_second, run.steps_per_second) == (None, None)
+    run.add("timing", timing(5.0, steps=100, samples=3200, forward_s=5.0), "algo-1", 0, 15.0)
+    assert (run.samples_per_second, run.steps_per_second) == (640.0, 20.0)
+
+
 def test_restarted_script_starts_a_new_rate() -> None:
     run = RunMetrics()
     for at, step in ((0.0, 1), (1.0, 2), (500.0, 1), (504.0, 2)):
