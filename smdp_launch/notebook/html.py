@@ -10,6 +10,7 @@ which is more than its rules do.
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Sequence
 
 from smdp_launch.secret_forms import masked, without_forms
@@ -24,10 +25,13 @@ padding:.6em .8em;max-width:60em;line-height:1.35;overflow-wrap:anywhere}
 .smdp-card .smdp-rows dt,.smdp-card .smdp-rows dd{float:none;clear:none;width:auto;margin:0;padding:0}
 .smdp-card .smdp-rows dt{opacity:.75;font-weight:normal;white-space:nowrap}
 .smdp-card .smdp-rows dd{white-space:pre-wrap}
+.smdp-card code{color:inherit;background:transparent}
 .smdp-card pre{color:inherit;background:transparent;overflow-x:auto;max-height:30em;margin:.3em 0}
 """ + "\n".join(f".smdp-card .smdp-{kind}{{color:{colour}}}" for kind, colour in ACCENTS.items())
 
 Row = tuple[str, str]
+
+_CODE = re.compile("`([^`\n]+)`")
 
 
 def text(value: str) -> str:
@@ -49,8 +53,9 @@ def folded(summary: str, content: str) -> str:
 
 
 def marked(kind: str, value: str) -> str:
-    """A line in the colour of ``kind``, one of ``ACCENTS``."""
-    return f'<div class="smdp-{kind}">{text(value)}</div>'
+    """A message in the colour of ``kind``, one of ``ACCENTS``. Words between backticks are code."""
+    shown = _CODE.sub(r"<code>\1</code>", text(value))
+    return f'<div class="smdp-{kind}">{shown}</div>'
 
 
 def card(title: str, *parts: str, beside: str = "") -> str:

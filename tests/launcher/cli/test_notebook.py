@@ -10,7 +10,7 @@ import pytest
 
 from smdp_launch.checking.job import check_job
 from smdp_launch.errors import ExitCode
-from smdp_launch.notebook.html import card, rows
+from smdp_launch.notebook.html import card, marked, rows
 from smdp_launch.source.scan import scan_source
 from smdp_launch.templates import template
 from tests.conftest import Command, write_job
@@ -63,6 +63,10 @@ def test_ignore_file_without_final_newline_keeps_its_last_line(smdp_launch: Comm
     (job_folder / "src" / ".smdpignore").write_text("data/")
     assert smdp_launch("init", "src", "--output", "src/mine.yaml", "--notebook", "--yes").returncode == ExitCode.OK
     assert (job_folder / "src" / ".smdpignore").read_text() == "data/\n/mine.ipynb\n"
+
+
+def test_words_between_backticks_are_code_in_a_message() -> None:
+    assert marked("note", "set `a<b` here") == '<div class="smdp-note">set <code>a&lt;b</code> here</div>'
 
 
 def test_rules_for_rows_outrank_those_of_jupyterlab() -> None:
