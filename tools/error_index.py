@@ -26,9 +26,9 @@ GROUPS = {
 HEAD = """\
 # Error codes
 
-`validate` reports all diagnostics of a job file at once. Commands that read a job file, such as `plan` and `launch`, run the
-same checks before they start. Each diagnostic has a code, a position in the file, a reason and a fix. Each code has a page.
-`smdp-launch explain CODE` prints this page.
+`validate` reports all diagnostics of a job file at once. Commands that read a job file, such as `plan` and `launch`,
+run the same checks before they start. Each diagnostic has a code, a position in the file, a reason and a fix. Each
+code has a page. `smdp-launch explain CODE` prints this page.
 
 There are two main kinds of diagnostics:
 

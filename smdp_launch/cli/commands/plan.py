@@ -23,7 +23,8 @@ from smdp_launch.cli.shared.checking import check
 def command(
     job_file: Path, settings: tuple[str, ...], as_json: bool, as_request: bool, with_origins: bool, out: Path | None
 ) -> None:
-    """Show what a launch of JOBFILE (default: job.yaml) would submit. No network and no credentials are needed.
+    """Show the request that a launch of JOBFILE (default: job.yaml) would send. The command needs no network and no
+    credentials.
 
     To submit the request with the AWS CLI:
 

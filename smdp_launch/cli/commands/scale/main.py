@@ -144,12 +144,13 @@ def command(
     as_json: bool,
     **study_values: Any,
 ) -> None:
-    """Model the step time, efficiency and cost of JOBFILE (default: job.yaml) on more hosts or other instance types.
+    """Estimate the step time, efficiency and cost of JOBFILE (default: job.yaml) on more hosts or other instance types.
 
-    The command compares three ways to exchange gradients: this engine, a schedule like that of AWS's library, and a
-    ring like NCCL's. It measures nothing and launches nothing. It prints every assumption with its source.
+    The command compares three ways to exchange gradients: the native engine, a schedule like that of AWS's library, and
+    a ring like NCCL's. The command computes the times with a model: it measures nothing and launches no job. It prints
+    every assumption with its source.
 
-    The time of a step comes from --step-time, from the model of --trace, or from the latest run of the job.
+    The time of a step comes from --step-time, from the published step time of --trace, or from the latest run of the job.
     """
     from smdp_launch.cli.render.scale import print_report
     from smdp_launch.errors import JobFileRefused

@@ -82,11 +82,11 @@ def command(
     region: str | None,
     as_json: bool,
 ) -> None:
-    """Show which storage can deliver the data as fast as a job reads it, and what limits the others.
+    """Show which storage delivers data as fast as a job reads the data, and what limits each other kind of storage.
 
-    The rate is that at which the workers of job NAME (default: the latest) would not wait for input. For a JOBFILE, it
-    is the rate of its latest run. To set another rate, use --bytes-per-second, or --samples-per-second with
-    --sample-bytes.
+    The command uses the rate at which the workers of job NAME (default: the latest) would not wait for input. For a
+    JOBFILE, it uses the rate of the latest run of this job file. To set another rate, use --bytes-per-second, or
+    --samples-per-second with --sample-bytes.
     """
     from smdp_launch.catalog.prices import read_prices
     from smdp_launch.cli.render.size import print_sizing
