@@ -150,7 +150,7 @@ def command(
     a ring like NCCL's. The command computes the times with a model: it measures nothing and launches no job. It prints
     every assumption with its source.
 
-    The time of a step comes from --step-time, from the published step time of --trace, or from the latest run of the job.
+    The time of a step comes from --step-time, from the published time of --trace, or from the latest run of the job.
     """
     from smdp_launch.cli.render.scale import print_report
     from smdp_launch.errors import JobFileRefused
