@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @click.command("launch", cls=LaunchCommand)
 @options.job_file
 @options.settings
-@click.option("--local", is_flag=True, help="Run the job on this machine, on simulated hosts.")
+@click.option("--local", is_flag=True, help="Run the job on simulated hosts on this machine.")
 @local_options
 @options.detach
 @options.ignore

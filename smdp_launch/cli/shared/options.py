@@ -117,7 +117,7 @@ require_network = click.option(
     "--require-network",
     metavar="SHARE",
     callback=_share,
-    help="End the job at its start if a link has less than this share of its known rate, such as 80%.",
+    help="End the job at its start if a link is slower than this share of its known rate, such as 80%.",
 )
 
 
@@ -126,7 +126,7 @@ def network_settings(required: str | None) -> tuple[str, ...]:
     return () if required is None else (f"network.require={required}",)
 
 
-detach = click.option("--detach", "-d", is_flag=True, help="Exit after the launch; `follow` shows the job.")
+detach = click.option("--detach", "-d", is_flag=True, help="Exit after the launch. `follow` shows the job.")
 
 prices = click.option(
     "--prices",

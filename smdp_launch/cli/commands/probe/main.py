@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.command("probe", cls=LaunchCommand)
 @options.job_file
 @options.settings
-@click.option("--local", is_flag=True, help="Run the probe on this machine, on simulated hosts.")
+@click.option("--local", is_flag=True, help="Run the probe on simulated hosts on this machine.")
 @local_options
 @options.ignore
 @click.option("--dry-run", is_flag=True, help="Show the plan and exit.")

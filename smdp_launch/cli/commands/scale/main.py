@@ -21,7 +21,7 @@ from smdp_launch.cli.shared.checking import check
     "--hosts",
     metavar="N,N,...",
     callback=values.parsed("host_counts"),
-    help="Numbers of hosts. Default: 1,2,4,8,16 and the job's own.",
+    help="Numbers of hosts. Default: 1,2,4,8,16 and the number in the job file.",
 )
 @click.option(
     "--instance-type",
@@ -30,7 +30,7 @@ from smdp_launch.cli.shared.checking import check
     multiple=True,
     callback=values.instance_types,
     shell_complete=values.complete_types,
-    help="Use this GPU instance type instead of the job's; may be repeated.",
+    help="Use this GPU instance type instead of the type in the job file; may be repeated.",
 )
 @click.option(
     "--step-time",
@@ -79,7 +79,10 @@ from smdp_launch.cli.shared.checking import check
     help="Share of the backward pass in a step. Default: 2/3.",
 )
 @click.option(
-    "--batch", metavar="N", type=click.IntRange(1, 10**9), help="Samples per step on each GPU. Default: the job's."
+    "--batch",
+    metavar="N",
+    type=click.IntRange(1, 10**9),
+    help="Samples per step on each GPU. Default: the value in the job file.",
 )
 @click.option(
     "--samples",
@@ -125,7 +128,7 @@ from smdp_launch.cli.shared.checking import check
     type=click.IntRange(1, 86400),
     default=600,
     show_default=True,
-    help="Time limit of the model in seconds.",
+    help="Time limit of the estimate in seconds.",
 )
 @click.option(
     "--svg", type=click.Path(dir_okay=False, path_type=Path), help="Write a plot of the efficiency to this file."

@@ -59,7 +59,12 @@ class _Given(NamedTuple):
 @click.option("--sample-bytes", metavar="SIZE", callback=_bytes, help="Mean size of a sample, such as 110kB.")
 @click.option("--data-size", metavar="SIZE", callback=_bytes, help="Size of all data, such as 1.2TB.")
 @click.option("--object-size", metavar="SIZE", callback=_bytes, help="Mean size of an object in S3, such as 150MB.")
-@click.option("--hosts", metavar="N", type=click.IntRange(1, 1000), help="Number of hosts (default: the job's, or 1).")
+@click.option(
+    "--hosts",
+    metavar="N",
+    type=click.IntRange(1, 1000),
+    help="Number of hosts. Default: the number in the job file, or 1.",
+)
 @click.option("--efa", is_flag=True, help="Show only FSx file systems with EFA.")
 @click.option(
     "--prices",
