@@ -15,21 +15,25 @@ INDEX = Path(__file__).resolve().parent.parent / "docs" / "reference" / "errors.
 GROUPS = {
     "1": "YAML",
     "2": "The schema and the configuration sources",
-    "3": "Compute, framework and image",
-    "4": "Source, data and network",
-    "5": "Spot, batch and mixed precision",
-    "6": "Limits of the request",
+    "3": "Compute, framework, image and serving hosts",
+    "4": "Source, data, network and scripts",
+    "5": "Spot, batch size, precision, sweeps, retries and notifications",
+    "6": "Request, metrics and trackers",
     "7": "Secrets and stored checkpoints",
-    "8": "Account",
-    "9": "Running",
+    "8": "Account, budgets and endpoints",
+    "9": "Run time",
 }
 HEAD = """\
 # Error codes
 
-`validate` reports all diagnostics of a job file at once. Every other command does the same before it starts. Each
-diagnostic has a code, a place, a reason and a fix. Each code has a page, which `smdp-launch explain CODE` shows too.
-An error means that the job would be refused or would not work. A warning is advice. To leave out a warning, write
-`silence: [CODE]` in the job file.
+`validate` reports all diagnostics of a job file at once. Commands that read a job file, such as `plan` and `launch`,
+run the same checks before they start. Each diagnostic has a code, a position in the file, a reason and a fix. Each
+code has a page. `smdp-launch explain CODE` prints this page.
+
+There are two main kinds of diagnostics:
+
+- An error: SageMaker would refuse the job, or the job would not work as the job file describes.
+- A warning: advice. To hide a warning, write `silence: [CODE]` in the job file.
 """
 
 

@@ -44,11 +44,11 @@ _SERVING = "docs/how-to/serving/endpoints.md"
 
 COMMANDS = {
     "init": Entry(_START, "Write a job file for a training script.", "docs/how-to/source.md"),
-    "validate": Entry(
-        _START, "Check a job file and report all errors; --fix applies fixes.", "docs/reference/job-file.md"
+    "validate": Entry(_START, "Report all errors in a job file; with --fix, fix them.", "docs/reference/job-file.md"),
+    "plan": Entry(_START, "Show the request that a launch would send.", "docs/reference/plan.md"),
+    "export": Entry(
+        _START, "Convert a job into a step of SageMaker Pipelines or Airflow.", "docs/how-to/ci/pipelines.md"
     ),
-    "plan": Entry(_START, "Show what a launch would submit. Needs no network.", "docs/reference/plan.md"),
-    "export": Entry(_START, "Print a job as a step of SageMaker Pipelines or Airflow.", "docs/how-to/ci/pipelines.md"),
     "schema": Entry(_START, "Print the JSON Schema of job files, for editors.", "docs/how-to/ci/editors.md"),
     "explain": Entry(_START, "Explain a diagnostic code such as SMDP301.", "docs/reference/errors.md"),
     "catalog": Entry(_START, "List instance types, framework versions and images.", "docs/reference/catalog.md"),
@@ -56,19 +56,19 @@ COMMANDS = {
     "launch": Entry(
         _RUN, "Run a job on SageMaker, or locally with --local.", "docs/how-to/jobs.md, docs/how-to/local-runs.md"
     ),
-    "probe": Entry(_RUN, "Measure the network of a job's hosts, without the job.", "docs/how-to/watch/network.md"),
-    "rehearse": Entry(_RUN, "Run a job locally with an injected fault.", "docs/how-to/rehearsals.md"),
+    "probe": Entry(_RUN, "Measure the network between a job's hosts.", "docs/how-to/watch/network.md"),
+    "rehearse": Entry(_RUN, "Run a job locally, inject a fault, and report the result.", "docs/how-to/rehearsals.md"),
     "resume": Entry(_RUN, "Continue a stopped or failed job from its checkpoints.", "docs/how-to/checkpoints.md"),
-    "scale": Entry(_RUN, "Model how speed and cost change with more hosts.", "docs/how-to/scale.md"),
+    "scale": Entry(_RUN, "Estimate speed and cost with more hosts.", "docs/how-to/scale.md"),
     "size": Entry(_RUN, "Show which storage is fast enough for a job's data.", "docs/how-to/watch/storage.md"),
     "follow": Entry(_WATCH, "Show the logs and the progress of a job until it ends.", "docs/how-to/jobs.md"),
     "status": Entry(_WATCH, "Show the status of a job, its speed and the time left.", "docs/how-to/watch/progress.md"),
-    "trials": Entry(_WATCH, "List the trials of a sweep, the best first.", "docs/how-to/tuning/sweeps.md"),
+    "trials": Entry(_WATCH, "List the trials of a sweep, best first.", "docs/how-to/tuning/sweeps.md"),
     "logs": Entry(_WATCH, "Print the logs of a job.", "docs/how-to/jobs.md"),
     "metrics": Entry(
-        _WATCH, "Print the numbers of a job, or serve them to Prometheus.", "docs/how-to/watch/tracking.md"
+        _WATCH, "Print the metrics of a job, or serve them to Prometheus.", "docs/how-to/watch/tracking.md"
     ),
-    "diagnose": Entry(_WATCH, "Show why a job is not faster.", "docs/how-to/watch/diagnose.md"),
+    "diagnose": Entry(_WATCH, "Show what limits the speed of a job.", "docs/how-to/watch/diagnose.md"),
     "report": Entry(_WATCH, "Write an HTML page about the run of a job.", "docs/how-to/watch/progress.md"),
     "compare": Entry(_WATCH, "Compare the settings, speed and cost of two jobs.", "docs/how-to/watch/progress.md"),
     "list": Entry(_WATCH, "List the jobs launched from this folder.", "docs/how-to/jobs.md"),
@@ -82,7 +82,9 @@ COMMANDS = {
     "invoke": Entry(_SERVE, "Send a request to an endpoint and print the answer.", _SERVING),
     "endpoints": Entry(_SERVE, "List endpoints, their cost and the time left.", _SERVING),
     "undeploy": Entry(_SERVE, "Delete an endpoint.", _SERVING),
-    "local": Entry(_TOOLS, "Start, stop and inspect the local cloud.", "docs/how-to/local-cloud.md"),
+    "local": Entry(
+        _TOOLS, "Start, stop and inspect the local cloud (a local AWS server).", "docs/how-to/local-cloud.md"
+    ),
     "doctor": Entry(_TOOLS, "Check whether this machine can run jobs.", "docs/how-to/doctor.md"),
     "image": Entry(_TOOLS, "Build, push and inspect training images.", "docs/how-to/images.md"),
     "completion": Entry(_TOOLS, "Print the completion script for your shell.", "docs/how-to/completion.md"),
@@ -114,13 +116,13 @@ class _Commands(Group):
 )
 @click.version_option(__version__, prog_name="smdp-launch")
 def smdp_launch() -> None:
-    """Check, run and launch distributed training jobs on Amazon SageMaker from one job file.
+    """Check distributed training jobs for Amazon SageMaker, run them locally, and launch them.
 
     \b
     smdp-launch init src/         write job.yaml for the script in src/
-    smdp-launch validate          check job.yaml
-    smdp-launch plan              show what a launch would submit
-    smdp-launch launch --local    run the job on this machine
+    smdp-launch validate          report every error in job.yaml
+    smdp-launch plan              show the request that a launch would send
+    smdp-launch launch --local    run the job on simulated hosts on this machine
     smdp-launch launch            run the job on SageMaker
     """  # noqa: D301 - click reads \b as "keep the line breaks of this paragraph"
 

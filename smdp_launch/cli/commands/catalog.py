@@ -51,8 +51,10 @@ def _filter(kind: str, metavar: str, help_: str) -> Callable[[Any], Any]:
     )
 
 
-_policy = _filter("policy", "POLICY", "Show only what policy strict or extended allows.")
-_engine = _filter("engine", "ENGINE", "Show only what this engine supports: native, smdistributed, nccl or gloo.")
+_policy = _filter("policy", "POLICY", "Show only entries that this policy allows: strict or extended.")
+_engine = _filter(
+    "engine", "ENGINE", "Show only entries that this engine supports: native, smdistributed, nccl or gloo."
+)
 _region = _filter("region", "REGION", "The AWS region, such as us-east-1.")
 _framework = _filter("framework", "NAME", "Show only pytorch, tensorflow or huggingface.")
 

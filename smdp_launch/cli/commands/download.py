@@ -33,10 +33,11 @@ def command(
 ) -> None:
     """Download the model and the output of job NAME (default: the latest) into a folder with its name.
 
-    A file appears only when it is complete. After an interruption, the same command resumes the download.
+    A file appears in the folder only when its download is complete. After an interruption, run the same command again
+    to resume the download.
 
-    --extract refuses an archive whose content has more than 100 GB, 500,000 files and folders or 100 times the size of
-    the archive, or does not fit on the disk.
+    --extract refuses an archive if its content does not fit on the disk, or is larger than 100 GB or than 100 times the
+    archive. It also refuses an archive with more than 500,000 files and folders.
     """
     from smdp_launch.api import attach
     from smdp_launch.cli.render.job.download import DownloadView, download_json, print_download

@@ -36,7 +36,7 @@ def command(
     The logs of several hosts are merged by time, with a delay of up to 2 s. The command waits while AWS throttles
     calls, the network is down or credentials are expired.
 
-    If the job fails during this time, the command resumes it as `retries` of its job file describes.
+    If the job fails while the command runs, the command resumes the job as `retries` of the job file describes.
 
     Ctrl-C asks whether to stop the job or to detach from it. The exit code shows how the job ended
     (docs/reference/exit-codes.md).

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @click.command("launch", cls=LaunchCommand)
 @options.job_file
 @options.settings
-@click.option("--local", is_flag=True, help="Run the job on this machine, on simulated hosts.")
+@click.option("--local", is_flag=True, help="Run the job on simulated hosts on this machine.")
 @local_options
 @options.detach
 @options.ignore
@@ -63,8 +63,8 @@ def command(
 ) -> int:
     """Run JOBFILE (default: job.yaml), or a plan that `plan --out` saved, and follow the job until it ends.
 
-    With --local, the job runs on this machine: the same request, entrypoint and script, on simulated hosts.
-    Without it, the job runs on SageMaker.
+    Without --local, the job runs on SageMaker. With --local, the job runs on simulated hosts: groups of processes on
+    this machine. The script and the container's entrypoint are the same as on SageMaker.
 
     Ctrl-C asks whether to stop the job or to detach from it. The exit code shows how the job ended
     (docs/reference/exit-codes.md).

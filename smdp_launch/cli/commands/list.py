@@ -49,7 +49,8 @@ def command(
     limit: int,
     as_json: bool,
 ) -> None:
-    """List the jobs that were launched from this folder, newest first: status, place, time, hosts and cost.
+    """List the jobs that were launched from this folder, newest first: status, location (local or AWS region), time,
+    hosts and cost.
 
     With --region, list all training jobs of your AWS account in that region. With --team, list only the training jobs
     with a tag, in that region or in the region of your AWS configuration.

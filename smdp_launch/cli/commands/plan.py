@@ -18,12 +18,13 @@ from smdp_launch.cli.shared.checking import check
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Save the plan to this file. `launch FILE` submits exactly this plan, unless the source has changed.",
+    help="Save the plan to this file. `launch FILE` submits this plan, and refuses it if the source has changed.",
 )
 def command(
     job_file: Path, settings: tuple[str, ...], as_json: bool, as_request: bool, with_origins: bool, out: Path | None
 ) -> None:
-    """Show what a launch of JOBFILE (default: job.yaml) would submit. No network and no credentials are needed.
+    """Show the request that a launch of JOBFILE (default: job.yaml) would send. The command needs no network and no
+    credentials.
 
     To submit the request with the AWS CLI:
 

@@ -22,8 +22,8 @@ def command(job_file: Path, settings: tuple[str, ...], ignore: tuple[str, ...], 
     """Check your AWS account for a launch of JOBFILE (default: job.yaml): identity, role, buckets, image, data, quota,
     network and the role's permissions.
 
-    The command creates and changes nothing. `launch` itself runs the checks of identity, role, buckets, image and
-    weekly budget before it uploads anything. The exit code is 0 if all checks pass, and 6 if a check fails.
+    The command creates and changes nothing. `launch` also runs the checks of identity, role, buckets, image and weekly
+    budget before it uploads anything. The exit code is 0 if all checks pass, and 6 if a check fails.
     """
     from smdp_launch.cli.render.diagnostics import print_diagnostics
     from smdp_launch.cli.render.preflight import print_json, print_preflight

@@ -30,11 +30,12 @@ def command(
 ) -> ExitCode:
     """Launch a new job that continues job NAME (default: the latest) from its checkpoints.
 
-    The new job has a new name. It has the checkpoint location, data, source archive and limits of the old job. The
-    command refuses a job that completed, still runs, has no checkpoints, or was resumed before.
+    The new job has a new name. It uses the checkpoint location, data, source archive and limits of job NAME. The
+    command refuses a job that completed, is still running, has no checkpoints, or was resumed before.
 
-    For a sweep that has ended, the command launches a new sweep, which uses the results of the old trials. It runs as
-    many trials as have no result. If all trials have a result, it runs the same number again, but refuses a grid.
+    For a sweep that has ended, the command launches a new sweep that uses the results of the old trials. The new sweep
+    runs as many trials as the old sweep has trials without a result. If all old trials have a result, the new sweep
+    runs the same number of trials again. The command refuses a complete grid, because it has no further trials.
     """
     from smdp_launch.cli.shared.sweeps import resumed_sweep, sweep_of
 

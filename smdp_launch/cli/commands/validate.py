@@ -40,9 +40,11 @@ _FORMATS = {"sarif": "sarif", "junit": "junit", "github": "annotations", "gitlab
 def command(
     job_files: tuple[Path, ...], settings: tuple[str, ...], fix: bool, yes: bool, review: str | None, as_json: bool
 ) -> None:
-    """Check each JOBFILE (default: job.yaml) and report every error at once. No network and no credentials are needed.
+    """Check each JOBFILE (default: job.yaml) and report every error at once. The command needs no network and no
+    credentials.
 
-    The exit code is 0 if all files are valid, and 3 if a file is not valid. With --fix, it describes the fixed file.
+    The exit code is 0 if all files are valid, and 3 if a file is not valid. With --fix, the exit code is for the fixed
+    files.
     """
     if yes and not fix:
         raise click.UsageError("--yes requires --fix")

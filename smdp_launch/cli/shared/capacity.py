@@ -49,7 +49,7 @@ def capacity_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--wait-for-capacity",
         metavar="TIME",
         callback=_seconds,
-        help="If SageMaker has no hosts for the job, create it again until this time, such as 6h, is over.",
+        help="If SageMaker has no hosts for the job, create the job again, for this long at most, such as 6h.",
     )
     return wait(also(command))
 

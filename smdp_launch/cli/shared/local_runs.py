@@ -62,12 +62,12 @@ def local_options(command: _Command) -> _Command:
             callback=_channel_paths,
             help="Local data of channel NAME; may be repeated.",
         ),
-        _option("--containers", is_flag=True, help="Run the hosts from the job's image (needs root)."),
+        _option("--containers", is_flag=True, help="Start each host from the job's image (needs root)."),
         _option(
             "--network",
             metavar="own|SPEED",
             callback=_network,
-            help="Give the job its own network; with a speed such as 1gbit, also limit its links (needs root).",
+            help="Give the job its own network; a speed such as 1gbit also limits its links (needs root).",
         ),
         _option("--cuda-on-cpu", is_flag=True, help="Emulate CUDA on the CPU (docs/how-to/cuda-on-cpu.md)."),
     ]

@@ -70,13 +70,19 @@ several_job_files = click.argument(
     "job_files", metavar="[JOBFILE]...", nargs=-1, type=click.Path(path_type=Path), shell_complete=job_files
 )
 
-settings = click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Override a key of the job file, such as compute.max_run=3600; may be repeated.",
-)
+
+def _settings_option(example: str) -> Callable[[Any], Any]:
+    return click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help=f"Override a key of the job file, such as {example}; may be repeated.",
+    )
+
+
+settings = _settings_option("compute.max_run=3600")
+serve_settings = _settings_option("serve.lifetime=7200")
 
 ignore = click.option(
     "--ignore",
@@ -111,7 +117,7 @@ require_network = click.option(
     "--require-network",
     metavar="SHARE",
     callback=_share,
-    help="End the job at its start if a link has less than this share of its known rate, such as 80%.",
+    help="End the job at its start if a link is slower than this share of its known rate, such as 80%.",
 )
 
 
@@ -120,7 +126,7 @@ def network_settings(required: str | None) -> tuple[str, ...]:
     return () if required is None else (f"network.require={required}",)
 
 
-detach = click.option("--detach", "-d", is_flag=True, help="Exit after the launch; `follow` shows the job.")
+detach = click.option("--detach", "-d", is_flag=True, help="Exit after the launch. `follow` shows the job.")
 
 prices = click.option(
     "--prices",

@@ -14,17 +14,18 @@ KINDS = ("s3", "fsx", "efs")
 
 
 class S3Channel(Section):
-    s3: Annotated[S3Uri, Field(description="Prefix, or manifest, in S3.")]
+    s3: Annotated[S3Uri, Field(description="Location in S3: a prefix or a manifest.")]
     mode: Annotated[
         Literal["File", "FastFile", "Pipe"],
         Field(description="File copies the data before training starts; FastFile reads it while training."),
     ] = "File"
     distribution: Annotated[
         Literal["FullyReplicated", "ShardedByS3Key"],
-        Field(description="Whether every host gets all objects, or each host gets a part of the objects."),
+        Field(description="FullyReplicated: every host gets all objects; ShardedByS3Key: each host gets a part."),
     ] = "FullyReplicated"
     data_type: Annotated[
-        Literal["S3Prefix", "ManifestFile", "AugmentedManifestFile"], Field(description="What `s3` refers to.")
+        Literal["S3Prefix", "ManifestFile", "AugmentedManifestFile"],
+        Field(description="Type of the location in `s3`: prefix, manifest or augmented manifest."),
     ] = "S3Prefix"
     attributes: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\n]*$")]] | None,
@@ -41,18 +42,26 @@ class S3Channel(Section):
     record_wrapping: Annotated[Literal["None", "RecordIO"], Field(description="Wrap each object as a record.")] = "None"
     groups: Annotated[
         list[GroupName] | None,
-        Field(min_length=1, max_length=5, description="The instance groups whose hosts get the data; all by default."),
+        Field(
+            min_length=1, max_length=5, description="Instance groups whose hosts get the data; by default all groups."
+        ),
     ] = None
 
 
 class FsxChannel(Section):
     fsx: Annotated[FileSystemId, Field(description="ID of an FSx for Lustre file system.")]
     path: Annotated[FileSystemPath, Field(description="Folder in the file system; it starts with the mount name.")]
-    access: Annotated[Literal["ro", "rw"], Field(description="Whether the job may write.")] = "ro"
+    access: Annotated[
+        Literal["ro", "rw"], Field(description="`ro`: the job can only read; `rw`: the job can also write.")
+    ] = "ro"
     # What the file system delivers. It is not part of the request.
     throughput_mb_s: Annotated[
         int | None,
-        Field(gt=0, le=2_000_000, description="MB/s of the file system, in place of the next three keys."),
+        Field(
+            gt=0,
+            le=2_000_000,
+            description="Throughput of the file system in MB/s. Omit the next three keys if you set this key.",
+        ),
     ] = None
     deployment_type: Annotated[
         Literal["SCRATCH_2", "PERSISTENT_1", "PERSISTENT_2"] | None,
@@ -70,7 +79,9 @@ class FsxChannel(Section):
 class EfsChannel(Section):
     efs: Annotated[FileSystemId, Field(description="ID of an EFS file system.")]
     path: Annotated[FileSystemPath, Field(description="Folder in the file system.")]
-    access: Annotated[Literal["ro", "rw"], Field(description="Whether the job may write.")] = "ro"
+    access: Annotated[
+        Literal["ro", "rw"], Field(description="`ro`: the job can only read; `rw`: the job can also write.")
+    ] = "ro"
 
 
 def channel_kind(value: Any) -> str:

@@ -21,15 +21,19 @@ class Notify(Section):
     command: Annotated[
         Text | None,
         Field(
-            description="Command that gets the message as JSON on its standard input; runs in the job file's folder."
+            description="Command that reads the message as JSON from standard input. It runs in the job file's folder."
         ),
     ] = None
     webhook: Annotated[
         WebhookVariable | None,
-        Field(description="Name of the environment variable with the URL to which the message is posted as JSON."),
+        Field(
+            description="Environment variable that contains a URL. smdp-launch posts the message to this URL as JSON."
+        ),
     ] = None
     sns: Annotated[
         SnsTopic | None,
-        Field(description="ARN of the SNS topic to which the message is published, with your credentials."),
+        Field(
+            description="ARN of an SNS topic. smdp-launch publishes the message to this topic with your credentials."
+        ),
     ] = None
     local: Annotated[bool, Field(description="Also send messages about local runs.")] = False

@@ -206,7 +206,7 @@ def _wrong_schema_version(error: ErrorDetails, text: str) -> tuple[str, str, Cor
         message = f'schema must be a whole number, not text "{text}"'
         return "SMDP203", message, Correction(f"{help_}, without quotes", str(SCHEMA_VERSION))
     if isinstance(error["input"], int) and error["input"] > SCHEMA_VERSION:
-        help_ += "; for a file of a newer smdp-launch: pip install --upgrade smdp-launch"
+        help_ += "; for a file of a newer version, install that version of smdp-launch"
     return "SMDP205", f"schema {text} is not supported", Correction(help_, str(SCHEMA_VERSION))
 
 

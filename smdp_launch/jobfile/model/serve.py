@@ -45,7 +45,8 @@ class Serve(Section):
         Image | None, Field(description="URI of the serving image; by default AWS's image of the framework.")
     ] = None
     instance_type: Annotated[
-        InstanceType | None, Field(description="Such as ml.m5.large; required for all kinds except `serverless`.")
+        InstanceType | None,
+        Field(description="Instance type, such as ml.m5.large; required for all kinds except `serverless`."),
     ] = None
     instance_count: Annotated[int, Field(ge=1, le=1000, description="Number of hosts.")] = 1
     memory_mb: Annotated[
@@ -73,11 +74,16 @@ class Serve(Section):
         _Timeout | None, Field(description="Seconds within which the model must be on the host, 60 to 3600.")
     ] = None
     lifetime: Annotated[
-        int | None, Field(ge=60, le=365 * DAY, description="Seconds after which the endpoint should be deleted.")
+        int | None,
+        Field(
+            ge=60,
+            le=365 * DAY,
+            description="Seconds until the endpoint can be deleted. With `expiry_role`, AWS deletes the endpoint.",
+        ),
     ] = None
     expiry_role: Annotated[
         Role | None,
-        Field(description="Role with which EventBridge Scheduler deletes the endpoint at the end of `lifetime`."),
+        Field(description="Role that EventBridge Scheduler uses to delete the endpoint at the end of `lifetime`."),
     ] = None
     max_usd: Annotated[
         float | None,
@@ -86,13 +92,15 @@ class Serve(Section):
     input: Annotated[S3Uri | None, Field(description="Location of the objects that a `batch` transform reads.")] = None
     split: Annotated[
         Literal["None", "Line", "RecordIO", "TFRecord"] | None,
-        Field(description="What a record of a `batch` transform is; by default, or with `None`, a whole object."),
+        Field(
+            description="Format of the records of a `batch` transform; by default (`None`), an object is one record."
+        ),
     ] = None
     batch_strategy: Annotated[
         Literal["MultiRecord", "SingleRecord"] | None,
         Field(
             description=(
-                "Records in a request of a `batch` transform with `split`: as many as fit, the default, or one."
+                "For a `batch` transform with `split`: put as many records as fit (default), or one, into a request."
             )
         ),
     ] = None
@@ -102,7 +110,7 @@ class Serve(Section):
             ge=0,
             le=100,
             description=(
-                "Most MB of a request of a `batch` transform, 6 by default. 0: no limit, sent in HTTP chunks."
+                "Maximum size of a request of a `batch` transform in MB; 6 by default. 0: no limit, with HTTP chunks."
             ),
         ),
     ] = None

@@ -52,8 +52,10 @@ SCHEMA_VERSION = 1
 
 class Framework(Section):
     name: Annotated[Literal["pytorch", "tensorflow"], Field(description="The framework that the script uses.")]
-    version: Annotated[Version, Field(description='Such as "2.0.1"; "2.0" is the newest 2.0.x.')]
-    python: Annotated[PythonVersion | None, Field(description='Such as "3.10"; by default that of the image.')] = None
+    version: Annotated[Version, Field(description='Version, such as "2.0.1"; "2.0" selects the newest 2.0.x.')]
+    python: Annotated[
+        PythonVersion | None, Field(description='Such as "3.10"; by default the version in the image.')
+    ] = None
     transformers: Annotated[
         Version | None, Field(description="Version of Hugging Face transformers; selects AWS's Hugging Face image.")
     ] = None
@@ -67,21 +69,21 @@ class Script(Section):
     ] = 100
     hyperparameters: Annotated[
         dict[HyperparameterName, JsonValue],
-        Field(description="Values of the script's options; each keeps the type that it has in the job file."),
+        Field(description="Values of the script's options. Each value keeps its type."),
     ] = Field(default={})
 
 
 class OtherGroup(Section):
     """An instance group whose hosts do not train."""
 
-    instance_type: Annotated[InstanceType, Field(description="Such as ml.c5.18xlarge.")]
-    instance_count: Annotated[int, Field(ge=1, le=1000, description="Hosts.")]
+    instance_type: Annotated[InstanceType, Field(description="Instance type of the group, such as ml.c5.18xlarge.")]
+    instance_count: Annotated[int, Field(ge=1, le=1000, description="Number of hosts in the group.")]
 
 
 class Compute(Section):
     """``instance_type`` and ``instance_count`` are those of the hosts that train, also if there are other groups."""
 
-    instance_type: Annotated[InstanceType, Field(description="Such as ml.p4d.24xlarge.")]
+    instance_type: Annotated[InstanceType, Field(description="Instance type of the hosts, such as ml.p4d.24xlarge.")]
     instance_count: Annotated[int, Field(ge=1, le=1000, description="Number of hosts.")]
     fallback_types: Annotated[
         list[InstanceType] | None,
@@ -100,7 +102,7 @@ class Compute(Section):
     ] = None
     keep_alive: Annotated[
         int | None,
-        Field(ge=1, le=21600, description="Seconds for which the hosts are kept for the next job, at full price."),
+        Field(ge=1, le=21600, description="Seconds to keep the hosts for the next job, at full price."),
     ] = None
     retries: Annotated[
         int | None, Field(ge=1, le=30, description="How often SageMaker restarts the job after internal errors.")
@@ -113,11 +115,11 @@ class Compute(Section):
         Field(
             min_length=1,
             max_length=4,
-            description="Hosts of other types beside those that train, by group: each runs the script as one process.",
+            description="Groups of hosts that do not train, by name. Each host runs the script as one process.",
         ),
     ] = None
     group_name: Annotated[
-        GroupName | None, Field(description="Name of the group of hosts that train beside `other_groups`.")
+        GroupName | None, Field(description="Name of the group that trains; only with `other_groups`.")
     ] = None
     instance_groups: Annotated[
         JsonValue, Field(description="Refused: write `other_groups` for the hosts that do not train.", deprecated=True)
@@ -139,7 +141,7 @@ class Network(Section):
         list[SecurityGroup] | None, Field(min_length=1, max_length=5, description="Security groups of the hosts.")
     ] = None
     isolated: Annotated[
-        bool, Field(description="The containers can reach only each other, not S3, package indexes or other services.")
+        bool, Field(description="The containers can reach only each other, but not S3 or other services.")
     ] = False
     encrypt_traffic: Annotated[bool, Field(description="Encrypt the traffic between hosts.")] = False
     require: Annotated[
@@ -213,11 +215,11 @@ class Model(Section):
     ] = "float32"
     optimizer: Annotated[
         Literal["sgd", "momentum", "adam", "adamw", "adam8bit", "adafactor"] | None,
-        Field(description="The optimizer; write `momentum` also for RMSprop, Adagrad, Lion and others with one state."),
+        Field(description="Optimizer. For other optimizers with one state, such as RMSprop or Lion, write `momentum`."),
     ] = None
     sharding: Annotated[
         Literal["none", "optimizer", "gradients", "parameters"],
-        Field(description="What FSDP or ZeRO divides among all workers; each value includes the previous values."),
+        Field(description="Values that FSDP or ZeRO divides among all workers; each choice includes the previous."),
     ] = "none"
 
 
@@ -234,7 +236,7 @@ class EngineOptions(Section):
     ] = None
     wire_dtype: Annotated[
         Literal["bfloat16", "float16"] | None,
-        Field(description="Type in which hosts send float32 sums: rounded, with half the bytes."),
+        Field(description="16-bit type in which hosts send rounded float32 sums, to halve the bytes."),
     ] = None
     operation_timeout_s: Annotated[
         float | None, Field(ge=0.01, le=30 * DAY, description="Seconds after which an exchange fails.")
@@ -263,7 +265,7 @@ class Budget(Section):
     ] = None
     max_usd_per_week: Annotated[
         float | None,
-        Field(gt=0, le=1e9, description="Maximum cost in USD of all that you launch in an ISO week (UTC)."),
+        Field(gt=0, le=1e9, description="Maximum cost in USD of your jobs and endpoints in an ISO week (UTC)."),
     ] = None
     prices: Annotated[
         Text | None,
@@ -281,8 +283,8 @@ class Local(Section):
 class JobSpec(Section, NotebookView):
     """One training job, with the values of its job file."""
 
-    schema_version: Annotated[Literal[1], Field(alias="schema", description="Version of the job file's schema.")]
-    name: Annotated[JobBaseName, Field(description="The job is called `NAME-<UTC time>-<4 hex>`.")]
+    schema_version: Annotated[Literal[1], Field(alias="schema", description="Version of the job file format.")]
+    name: Annotated[JobBaseName, Field(description="A launch creates the job `NAME-<UTC time>-<4 hex>`.")]
     engine: Annotated[
         Literal["native", "smdistributed", "nccl", "gloo"],
         Field(
@@ -302,7 +304,9 @@ class JobSpec(Section, NotebookView):
         ),
     ] = "strict"
     framework: Annotated[Framework, Field(description="The framework, its version, and the version of Python.")]
-    image: Annotated[Image | None, Field(description="URI of the training image; `native` needs one.")] = None
+    image: Annotated[Image | None, Field(description="URI of the training image; `engine: native` needs this key.")] = (
+        None
+    )
     script: Annotated[Script, Field(description="The training script, its folder and its hyperparameters.")]
     compute: Annotated[Compute, Field(description="The hosts, and the time limits of the job.")]
     spot: Annotated[Spot | None, Field(description="Run on spot capacity, which AWS can interrupt.")] = None
@@ -328,7 +332,7 @@ class JobSpec(Section, NotebookView):
         dict[MetricName, MetricRegex],
         Field(
             max_length=40,
-            description="Regular expressions that find the values of metrics in the log, by name of the metric.",
+            description="By name of the metric: the regular expression that finds its values.",
         ),
     ] = Field(default={})
     tracking: Annotated[Tracking, Field(description="Where the numbers of a run are sent.")] = Tracking()
@@ -336,11 +340,11 @@ class JobSpec(Section, NotebookView):
     model: Annotated[Model | None, Field(description="Size of the model, for the check of the GPU's memory.")] = None
     amp: Annotated[
         Literal["fp16", "bf16"] | None,
-        Field(description="Automatic mixed precision of the script, which reads it from SMDP_AMP."),
+        Field(description="Type for automatic mixed precision. The script reads this type from SMDP_AMP."),
     ] = None
     engine_options: Annotated[EngineOptions, Field(description="Options of the engine.")] = EngineOptions()
     remote_debug: Annotated[
-        bool, Field(description="Let you open a shell in the containers while the job runs, with AWS Systems Manager.")
+        bool, Field(description="While the job runs, you can open a shell in its containers with AWS Systems Manager.")
     ] = False
     overlay: Annotated[
         dict[str, JsonValue],

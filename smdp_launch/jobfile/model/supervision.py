@@ -15,15 +15,23 @@ class Hang(Section):
 
     action: Annotated[
         Literal["report", "end", "ignore"] | None,
-        Field(description="What happens if a rank hangs; by default `report`, or `end` if `retries.on` contains hang."),
+        Field(description="Action if a rank hangs. Default: `end` if `retries.on` contains hang, otherwise `report`."),
     ] = None
     after: Annotated[
         float | None,
-        Field(ge=1, le=86400, description="A rank hangs only after this many seconds without progress; 60 by default."),
+        Field(
+            ge=1,
+            le=86400,
+            description="Minimum number of seconds without progress before a rank counts as hanging; 60 by default.",
+        ),
     ] = None
     factor: Annotated[
         float | None,
-        Field(ge=1, le=10000, description="A rank hangs only after this many times its usual step; 10 by default."),
+        Field(
+            ge=1,
+            le=10000,
+            description="Minimum gap without progress, as a multiple of the usual step time; 10 by default.",
+        ),
     ] = None
 
 
@@ -32,4 +40,4 @@ class Retries(Section):
         list[Failure],
         Field(min_length=1, max_length=3, description="Failures after which `launch` and `follow` resume the job."),
     ]
-    at_most: Annotated[int, Field(ge=1, le=20, description="How often the job is resumed at most.")] = 3
+    at_most: Annotated[int, Field(ge=1, le=20, description="Maximum number of times that the job is resumed.")] = 3

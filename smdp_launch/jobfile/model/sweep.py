@@ -55,13 +55,14 @@ class Ranges(Section):
     ] = Field(default={})
     categorical: Annotated[
         dict[HyperparameterName, Annotated[list[JsonValue], Field(min_length=1, max_length=30)]],
-        Field(max_length=30, description="For each hyperparameter, a list of values; each value keeps its type."),
+        Field(max_length=30, description="For each hyperparameter, a list of values. Each value keeps its type."),
     ] = Field(default={})
 
 
 class Objective(Section):
     metric: Annotated[
-        MetricName, Field(description="A name in `metrics`; the last value in the log of a trial counts.")
+        MetricName,
+        Field(description="Name of a metric in `metrics`. The last value in the log of a trial is its result."),
     ]
     goal: Annotated[Literal["minimize", "maximize"], Field(description="Whether smaller or larger values are better.")]
     target: Annotated[float | None, Field(description="End the sweep when a trial reaches this value.")] = None
@@ -108,7 +109,9 @@ class Sweep(Section):
     ranges: Annotated[Ranges, Field(description="The hyperparameters that differ between trials, by kind of range.")]
     name: Annotated[
         SweepBaseName | None,
-        Field(description="The sweep is called `NAME-<UTC time>-<4 hex>`; by default NAME is the job's name."),
+        Field(
+            description="Base name of the sweep, whose name is `NAME-<UTC time>-<4 hex>`; by default the job's name."
+        ),
     ] = None
     strategy: Annotated[
         Strategy,

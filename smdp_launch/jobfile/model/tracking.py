@@ -20,14 +20,14 @@ class Mlflow(Section):
     experiment: Annotated[TrackerName, Field(description="Name of the experiment; it is created if it does not exist.")]
     uri: Annotated[
         TrackingUri | None,
-        Field(description="Address or SageMaker ARN of the tracking server; by default that of MLflow's settings."),
+        Field(description="URL or SageMaker ARN of the tracking server; by default from MLflow's settings."),
     ] = None
 
 
 class Wandb(Section):
     project: Annotated[TrackerName, Field(description="Name of the project.")]
     entity: Annotated[
-        TrackerName | None, Field(description="User or team; by default that of the client's settings.")
+        TrackerName | None, Field(description="User or team; by default from the settings of Weights & Biases.")
     ] = None
 
 

@@ -256,7 +256,7 @@ def test_a_job_file_of_a_newer_version_is_refused(before: Path, smdp: Command) -
     ran = smdp("validate")
     assert ran.returncode == ExitCode.JOB_FILE_REFUSED
     assert "error[SMDP205]: schema 2 is not supported" in ran.stderr
-    assert "for a file of a newer smdp-launch: pip install --upgrade smdp-launch" in ran.stderr
+    assert "for a file of a newer version, install that version of smdp-launch" in ran.stderr
 
 
 def test_an_event_of_another_version_is_text() -> None:

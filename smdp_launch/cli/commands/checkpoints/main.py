@@ -82,10 +82,11 @@ def command(
 
     NAME may also be an S3 location (s3://BUCKET/PREFIX), for a job that was not launched from this folder.
 
-    A sharded checkpoint is whole if its marker names all of its files, with these sizes. --verify also compares their
-    content, and exits with code 10 if a checkpoint is torn.
+    A sharded checkpoint has a marker that lists its files and their sizes. The checkpoint is complete (`whole`) if all
+    these files exist with these sizes. Otherwise it is incomplete (`torn`). --verify also compares the content of the
+    files, and exits with code 10 if a checkpoint is incomplete.
 
-    A deletion asks for confirmation. It deletes no checkpoint that a running job needs.
+    Before a deletion, the command asks for confirmation. It does not delete a checkpoint that a running job needs.
     """
     from smdp_launch.cli.commands.checkpoints.session import Request, run
 

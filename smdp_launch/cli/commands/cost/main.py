@@ -45,9 +45,9 @@ def command(
 ) -> None:
     """Show what was spent on the jobs, sweeps, endpoints and warm pools that were launched from this folder.
 
-    The seconds are those that AWS bills. The prices are those of the launch, or those that `catalog prices --update`
-    has fetched. For each endpoint and warm pool that costs money now, the command that ends it is shown. Storage, data
-    transfer and serverless requests are not counted.
+    The command uses the seconds that AWS bills, and the prices at the launch or the prices that `catalog prices
+    --update` has fetched. For each endpoint and warm pool that costs money now, it shows the command that deletes the
+    endpoint or ends the warm pool. Storage, data transfer and serverless requests are not counted.
     """
     from datetime import timezone
 

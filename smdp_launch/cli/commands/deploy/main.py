@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     "job_file",
     metavar="JOBFILE",
     type=click.Path(path_type=Path),
-    help="Job file with the section serve. Default: the file from which the job was launched.",
+    help="Job file with the section `serve`. Default: the file from which the job was launched.",
 )
-@options.settings
+@options.serve_settings
 @click.option("--local", is_flag=True, help="Serve the model of a local job on this machine.")
 @click.option(
     "--input",
     "input_",
     metavar="PATH",
     type=click.Path(exists=True, path_type=Path),
-    help="With --local and `kind: batch`: the file or folder to read in place of serve.input.",
+    help="With --local and `kind: batch`: the file or folder to read instead of serve.input.",
 )
 @options.ttl
 @click.option("--dry-run", "--plan", is_flag=True, help="Show the requests and the cost, and exit.")
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     "--ignore",
     metavar="CODE",
     type=click.Choice(["SMDP824"], case_sensitive=False),
-    help="Skip the check of the account's quota with this code.",
+    help="Skip the quota check with this code.",
 )
 @options.region
 @options.json_document
@@ -55,11 +55,12 @@ def command(
     region: str | None,
     as_json: bool,
 ) -> ExitCode:
-    """Serve the model of job NAME (default: the latest) with the settings in the section serve of its job file.
+    """Serve the model of job NAME (default: the latest). The section `serve` of the job file has the settings.
 
-    The command creates a model, an endpoint configuration and an endpoint, all with the name of the job. If one of
-    them cannot be created, the command deletes the others. An endpoint costs money until `undeploy` deletes it. With
-    `kind: batch`, the command creates a model and a transform job, which ends by itself.
+    The command creates a model, an endpoint configuration and an endpoint, all with the name of the job. If one
+    creation fails, the command deletes the resources that it has created. An endpoint costs money until it is deleted:
+    by `undeploy`, by `endpoints --expire`, or by AWS at the end of its lifetime if `serve.expiry_role` is set. With
+    `kind: batch`, the command creates a model and a transform job. The transform job ends when all input is processed.
     """
     from smdp_launch.cli.shared.local_runs import require_linux
 

@@ -20,19 +20,20 @@ if TYPE_CHECKING:
     "--log",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Read a saved log instead of a job's, such as a CloudWatch export; - reads standard input.",
+    help="Read a saved log, such as a CloudWatch export, instead of the log of a job; - is standard input.",
 )
 @click.option(
     "--exit-code",
     is_flag=True,
-    help="Exit with a code from 20 to 29 that names the cause (docs/reference/exit-codes.md).",
+    help="Exit with 20 to 29 for the cause, or 0 if only computing limits the speed (docs/reference/exit-codes.md).",
 )
 @options.region
 @options.json_document
 def command(name: str | None, log: Path | None, exit_code: bool, region: str | None, as_json: bool) -> int:
-    """Show why job NAME (default: the latest) is not faster: its storage, loader, network, a slow worker, or computing.
+    """Show what limits the speed of job NAME (default: the latest): storage, loader, network, a slow worker, or
+    computing.
 
-    The job may run or have ended. The verdict comes from the time that each worker reports for each part of its steps.
+    The job may run or have ended. The command compares the times that each worker reports for the parts of its steps.
     """
     from smdp_launch.cli.render.diagnose import print_diagnosis
     from smdp_launch.diagnosis.report import EXIT_CODES, diagnosis_json

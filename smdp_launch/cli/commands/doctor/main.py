@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 def command(call_aws: bool, as_report: bool, as_json: bool) -> ExitCode:
     """Check whether this machine can run jobs: Python, packages, framework, engine, limits, isolation, AWS settings.
 
-    The command prints each problem with a fix, the most probable cause first. It changes nothing, and calls AWS only
-    with --aws. --json and --report omit user names, host names, paths below the home folder and account numbers. The
-    exit code is 4 if there is an error, otherwise 0; warnings do not count.
+    The command prints each problem with a fix. The most probable cause is first. The command changes nothing, and calls
+    AWS only with --aws. --json and --report omit user names, host names, paths below the home folder and account
+    numbers. The exit code is 4 if there is an error. Otherwise it is 0, even if there are warnings.
     """
     from smdp_launch.cli.render.doctor import print_examination, print_json, print_report
     from smdp_launch.cli.render.terminal.bars import busy

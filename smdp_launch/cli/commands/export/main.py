@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def command(job_file: Path, settings: tuple[str, ...], system: System, output: Path | None, upload: bool) -> None:
     """Print JOBFILE (default: job.yaml) as a step of a pipeline, as JSON.
 
-    The step has the exact request of `plan`. No job is created. Without --upload, no network and no credentials are
-    needed, but the step can run only after its source archive has been uploaded.
+    The step contains the request that `plan` shows. The command creates no job. Without --upload, it needs no network
+    and no credentials. But the step can run only after the source archive has been uploaded.
     """
     from smdp_launch.cli.render.diagnostics import print_diagnostics
     from smdp_launch.cli.render.json_output import json_text

@@ -38,9 +38,9 @@ def command(
     timeout: float,
     region: str | None,
 ) -> ExitCode:
-    """Send FILE, or standard input with -, to endpoint NAME (default: the latest), and print the answer of its model.
+    """Send FILE to endpoint NAME (default: the latest), and print the answer. FILE `-` is standard input.
 
-    The answer goes to standard output as the model returned it.
+    The command prints the answer unchanged to standard output.
     """
     from smdp_launch.cli.render.terminal.retries import print_retry
     from smdp_launch.cli.shared.follow_session import interrupts_deferred

@@ -31,8 +31,8 @@ def _address(_: click.Context, __: click.Parameter, value: str | None) -> tuple[
 
 @click.command("metrics")
 @options.job_name
-@click.option("--follow", "-f", is_flag=True, help="Continue with new numbers until the job ends.")
-@click.option("--openmetrics", is_flag=True, help="Print the current numbers as OpenMetrics text, for Prometheus.")
+@click.option("--follow", "-f", is_flag=True, help="Also print new metrics until the job ends.")
+@click.option("--openmetrics", is_flag=True, help="Print the current metrics as OpenMetrics text, for Prometheus.")
 @click.option(
     "--listen",
     metavar="[HOST:]PORT",
@@ -43,10 +43,10 @@ def _address(_: click.Context, __: click.Parameter, value: str | None) -> tuple[
 def command(
     name: str | None, follow: bool, openmetrics: bool, listen: tuple[str, int] | None, region: str | None
 ) -> ExitCode | None:
-    """Print the numbers of job NAME (default: the latest), from its first event to now.
+    """Print the metrics of job NAME (default: the latest), from its first event until now.
 
     Each event is one line of JSON: the steps and metrics that the script reports, the time of each training phase, and
-    the resources of the hosts (docs/how-to/watch/tracking.md). The output of several jobs can be put into one file.
+    the resources of the hosts (docs/how-to/watch/tracking.md). You can write the output of several jobs into one file.
     """
     if sum((follow, openmetrics, listen is not None)) > 1:
         raise click.UsageError("--follow, --openmetrics and --listen exclude each other: give one of them")

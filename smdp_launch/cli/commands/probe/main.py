@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.command("probe", cls=LaunchCommand)
 @options.job_file
 @options.settings
-@click.option("--local", is_flag=True, help="Run the probe on this machine, on simulated hosts.")
+@click.option("--local", is_flag=True, help="Run the probe on simulated hosts on this machine.")
 @local_options
 @options.ignore
 @click.option("--dry-run", is_flag=True, help="Show the plan and exit.")
@@ -54,9 +54,9 @@ def command(
 ) -> int:
     """Measure the network between the hosts of JOBFILE (default: job.yaml), and print a table of all links.
 
-    The probe is a separate job with the same image, hosts and network, without data and without the script. It takes
-    about a minute, and is stopped after five minutes. If a link has less than half of its known rate, or less than
-    --require-network, the exit code is 10.
+    The probe is a separate job with the same image, hosts and network. It reads no data and does not run the script.
+    The probe takes about a minute, and is stopped after five minutes. If a link has less than half of its known rate,
+    or less than --require-network, the exit code is 10.
 
     With --local, the probe runs on this machine: add --network SPEED for links of a known speed.
     """

@@ -34,7 +34,7 @@ _asked = combined(
         metavar="FILE",
         required=True,
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="The request, which is sent repeatedly.",
+        help="File with the request. The command sends the request repeatedly.",
     ),
     click.option(
         "--content-type",

@@ -81,10 +81,12 @@ _when = combined(
 def command() -> None:
     """Run a job locally, inject a fault, and report whether the job survives it (a rehearsal).
 
-    slow-start, crash and overload serve the model of a local job and inject the fault into its endpoint.
+    The faults slow-start, crash and overload are for endpoints: the command serves the model of a local job, and
+    injects the fault into the endpoint.
 
-    The local cloud injects the fault as it would happen on SageMaker. The exit code is 0 if the job passes, and 15 if
-    it fails or if the fault was never injected (INCONCLUSIVE). The command prints a report in every case.
+    The local cloud, a server on this machine that runs the job, injects the fault as it would happen on SageMaker. The
+    exit code is 0 if the job passes, and 15 if it fails or if the fault was never injected (INCONCLUSIVE). The command
+    prints a report in every case.
     """
 
 
@@ -104,8 +106,8 @@ def command() -> None:
 def spot(grace: float, **values: Any) -> int:
     """Interrupt JOBFILE (default: job.yaml) as AWS interrupts spot training, and restart it.
 
-    All hosts get SIGTERM and, after the grace period, SIGKILL. New hosts start with the checkpoints that are in S3. The
-    job passes if it resumes from the checkpoints and completes.
+    All hosts get SIGTERM and, after the grace period, SIGKILL. New hosts start with the checkpoints from S3. The job
+    passes if it resumes from the checkpoints and completes.
 
     By default, the fault is injected when a checkpoint has been uploaded. --after and --at @STEP override this.
     """
@@ -132,9 +134,10 @@ def resume(**values: Any) -> int:
 @within("the job must end")
 @run_options
 def kill(within: float, **values: Any) -> int:
-    """Kill a worker of JOBFILE (default: job.yaml), as the system does when memory runs out.
+    """Kill a worker of JOBFILE (default: job.yaml), as Linux does when memory runs out.
 
-    The job passes if it fails promptly and its FailureReason names the rank: a job that hangs costs money.
+    The job passes if it ends promptly as failed, and its FailureReason names the rank. A job that hangs instead would
+    cost money until its time limit.
 
     By default, the last rank is killed at the first reported step. --after and --at override this.
     """
@@ -156,7 +159,7 @@ def slow(**values: Any) -> int:
     return _rehearse("slow", **values)
 
 
-@command.command("hang", short_help="Make a worker stop for ever.")
+@command.command("hang", short_help="Make a worker hang.")
 @job
 @_when
 @click.option(
@@ -170,7 +173,7 @@ def slow(**values: Any) -> int:
 @within("a report must name the rank", 300)
 @run_options
 def hang(within: float, where: Where, **values: Any) -> int:
-    """Make a worker of JOBFILE (default: job.yaml) stop for ever, as a lock or a read that never returns does.
+    """Make a worker of JOBFILE (default: job.yaml) hang, like a lock or a read that never returns.
 
     The job passes if a report names the rank. With `hang.action: end` the job must also end by itself.
 
@@ -185,7 +188,7 @@ def hang(within: float, where: Where, **values: Any) -> int:
 @duration(20, "Seconds that the host is late.")
 @run_options
 def late(**values: Any) -> int:
-    """Start a host of JOBFILE (default: job.yaml) later than the others, as with a slow download of its image.
+    """Start a host of JOBFILE (default: job.yaml) later than the other hosts, as if its image were downloaded slowly.
 
     The job passes if the other hosts wait and the job completes.
     """
@@ -200,7 +203,7 @@ def late(**values: Any) -> int:
 def throttle(**values: Any) -> int:
     """Refuse three of four AWS calls of JOBFILE (default: job.yaml): calls of its script and of the command line.
 
-    The job passes if it completes: its script must retry.
+    The job passes if it completes. For this, the script must retry its calls.
 
     By default, throttling starts at the first reported step. --after and --at @STEP override this.
     """
@@ -215,7 +218,7 @@ def throttle(**values: Any) -> int:
 def expire(**values: Any) -> int:
     """Expire the credentials while JOBFILE (default: job.yaml) runs: those of the command line and of the job's role.
 
-    The job passes if it completes: the AWS clients of its script must get the role's new credentials.
+    The job passes if it completes. For this, the AWS clients of the script must get the role's new credentials.
 
     By default, the credentials expire at the first reported step. --after and --at @STEP override this.
     """
@@ -245,7 +248,7 @@ def slow_input(rate: float, latency: float, **values: Any) -> int:
     """Limit how fast the hosts of JOBFILE (default: job.yaml) read their channels, as slow storage does.
 
     The hosts read all channels while they train, also those in File mode. The job passes if it completes. The report
-    shows how much the hosts read, and how long they waited for it.
+    shows how much data the hosts read, and how long the workers waited for data.
     """
     return _rehearse("slow-input", rate=rate, latency=latency, after=None, at=_NOWHERE, seconds=0.0, **values)
 

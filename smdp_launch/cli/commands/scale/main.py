@@ -21,7 +21,7 @@ from smdp_launch.cli.shared.checking import check
     "--hosts",
     metavar="N,N,...",
     callback=values.parsed("host_counts"),
-    help="Numbers of hosts. Default: 1,2,4,8,16 and the job's own.",
+    help="Numbers of hosts. Default: 1,2,4,8,16 and the number in the job file.",
 )
 @click.option(
     "--instance-type",
@@ -30,7 +30,7 @@ from smdp_launch.cli.shared.checking import check
     multiple=True,
     callback=values.instance_types,
     shell_complete=values.complete_types,
-    help="Use this GPU instance type instead of the job's; may be repeated.",
+    help="Use this GPU instance type instead of the type in the job file; may be repeated.",
 )
 @click.option(
     "--step-time",
@@ -79,7 +79,10 @@ from smdp_launch.cli.shared.checking import check
     help="Share of the backward pass in a step. Default: 2/3.",
 )
 @click.option(
-    "--batch", metavar="N", type=click.IntRange(1, 10**9), help="Samples per step on each GPU. Default: the job's."
+    "--batch",
+    metavar="N",
+    type=click.IntRange(1, 10**9),
+    help="Samples per step on each GPU. Default: the value in the job file.",
 )
 @click.option(
     "--samples",
@@ -125,7 +128,7 @@ from smdp_launch.cli.shared.checking import check
     type=click.IntRange(1, 86400),
     default=600,
     show_default=True,
-    help="Time limit of the model in seconds.",
+    help="Time limit of the estimate in seconds.",
 )
 @click.option(
     "--svg", type=click.Path(dir_okay=False, path_type=Path), help="Write a plot of the efficiency to this file."
@@ -144,12 +147,13 @@ def command(
     as_json: bool,
     **study_values: Any,
 ) -> None:
-    """Model the step time, efficiency and cost of JOBFILE (default: job.yaml) on more hosts or other instance types.
+    """Estimate the step time, efficiency and cost of JOBFILE (default: job.yaml) on more hosts or other instance types.
 
-    The command compares three ways to exchange gradients: this engine, a schedule like that of AWS's library, and a
-    ring like NCCL's. It measures nothing and launches nothing. It prints every assumption with its source.
+    The command compares three ways to exchange gradients: the native engine, a schedule like that of AWS's library, and
+    a ring like NCCL's. The command computes the times with a model: it measures nothing and launches no job. It prints
+    every assumption with its source.
 
-    The time of a step comes from --step-time, from the model of --trace, or from the latest run of the job.
+    The time of a step comes from --step-time, from the published time of --trace, or from the latest run of the job.
     """
     from smdp_launch.cli.render.scale import print_report
     from smdp_launch.errors import JobFileRefused

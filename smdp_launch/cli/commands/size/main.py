@@ -59,7 +59,12 @@ class _Given(NamedTuple):
 @click.option("--sample-bytes", metavar="SIZE", callback=_bytes, help="Mean size of a sample, such as 110kB.")
 @click.option("--data-size", metavar="SIZE", callback=_bytes, help="Size of all data, such as 1.2TB.")
 @click.option("--object-size", metavar="SIZE", callback=_bytes, help="Mean size of an object in S3, such as 150MB.")
-@click.option("--hosts", metavar="N", type=click.IntRange(1, 1000), help="Number of hosts (default: the job's, or 1).")
+@click.option(
+    "--hosts",
+    metavar="N",
+    type=click.IntRange(1, 1000),
+    help="Number of hosts. Default: the number in the job file, or 1.",
+)
 @click.option("--efa", is_flag=True, help="Show only FSx file systems with EFA.")
 @click.option(
     "--prices",
@@ -82,11 +87,11 @@ def command(
     region: str | None,
     as_json: bool,
 ) -> None:
-    """Show which storage can deliver the data as fast as a job reads it, and what limits the others.
+    """Show which storage delivers data as fast as a job reads the data, and what limits each other kind of storage.
 
-    The rate is that at which the workers of job NAME (default: the latest) would not wait for input. For a JOBFILE, it
-    is the rate of its latest run. To set another rate, use --bytes-per-second, or --samples-per-second with
-    --sample-bytes.
+    The command uses the rate at which the workers of job NAME (default: the latest) would not wait for input. For a
+    JOBFILE, it uses the rate of the latest run of this job file. To set another rate, use --bytes-per-second, or
+    --samples-per-second with --sample-bytes.
     """
     from smdp_launch.catalog.prices import read_prices
     from smdp_launch.cli.render.size import print_sizing

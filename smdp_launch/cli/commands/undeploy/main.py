@@ -22,7 +22,7 @@ def command(name: str | None, yes: bool, wait: bool, region: str | None, as_json
     """Delete endpoint NAME (default: the latest), its configuration, its model and its packed model.
 
     The model that the training job wrote remains. On AWS, the command asks for confirmation. You can repeat the
-    command. After it has deleted the endpoint, Ctrl-C does not stop the other deletions.
+    command. After the command has deleted the endpoint, Ctrl-C does not stop the other deletions.
     """
     from smdp_launch.cli.render.next_step import print_note
     from smdp_launch.cli.render.serving import print_undeployed, undeployed_json
