@@ -35,12 +35,12 @@ from smdp_launch.localcloud.runtime.checkpoints import FolderSync
 from smdp_launch.localcloud.runtime.fault_injector import FaultInjector, requested_fault
 from smdp_launch.localcloud.runtime.host_group import HostGroup
 from smdp_launch.localcloud.runtime.host_resources import ResourceOpener
-from smdp_launch.localcloud.runtime.hosts import Host
+from smdp_launch.localcloud.runtime.host_specs import Launch
 from smdp_launch.localcloud.runtime.inputs import InputChannels
 from smdp_launch.localcloud.runtime.job_record import JobRecord
-from smdp_launch.localcloud.runtime.launch import Launch
 from smdp_launch.localcloud.runtime.meter import Meter, final
 from smdp_launch.localcloud.runtime.outcome import Ending, JobFailed, JobStopped
+from smdp_launch.localcloud.runtime.started_host import Host
 from smdp_launch.localcloud.runtime.tree import HostTree, create_tree
 
 _TICK = 0.05  # seconds between checks of the hosts, the clock and the stop request

@@ -22,7 +22,7 @@ from smdp_launch.localcloud.isolation.namespaces import View
 from smdp_launch.localcloud.processes import handles_sigterm
 from smdp_launch.localcloud.runtime import lease
 from smdp_launch.localcloud.runtime.host import HostSpec
-from smdp_launch.localcloud.runtime.hosts import Host, wait_until
+from smdp_launch.localcloud.runtime.started_host import Host, wait_until
 from smdp_launch.localcloud.runtime.tree import HostTree
 from tests.support.isolation import namespace_refusal
 from tests.support.jobs.hosts import LOOKS, seen
