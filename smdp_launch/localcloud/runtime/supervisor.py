@@ -20,11 +20,12 @@ from typing import Any
 from smdp_launch.catalog import not_simulated
 from smdp_launch.catalog.faults import GRACE
 from smdp_launch.disk import full
+from smdp_launch.host_counts import host_count
 from smdp_launch.localcloud import capacity, processes
 from smdp_launch.localcloud.client.bucket import BucketError, Buckets
 from smdp_launch.localcloud.environment import isolate
 from smdp_launch.localcloud.files import read_json, remove_tree, write_json
-from smdp_launch.localcloud.groups import host_count, host_names
+from smdp_launch.localcloud.groups import host_names
 from smdp_launch.localcloud.host_log import HostLog
 from smdp_launch.localcloud.inputs.readings import Readings
 from smdp_launch.localcloud.isolation import namespaces, network
