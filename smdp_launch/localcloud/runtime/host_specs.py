@@ -28,7 +28,7 @@ from smdp_launch.localcloud.protocol import role_credentials
 from smdp_launch.localcloud.protocol.signatures import Credentials, Holder, job_hash
 from smdp_launch.localcloud.runtime.host import HostSpec
 from smdp_launch.localcloud.runtime.host_resources import HostResources
-from smdp_launch.localcloud.runtime.lease import Lease
+from smdp_launch.localcloud.runtime.port_lease import Lease
 from smdp_launch.localcloud.runtime.tree import HostTree, host_number
 
 # The entrypoint is a separate program, not a library, as `train` is in the platform's containers.
