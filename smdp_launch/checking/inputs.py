@@ -80,6 +80,7 @@ def read_facts(
     systems = [one for one in mounted(loaded, spec, options.file_systems) if one[0] not in paths]
     data = {name: look_at_mounted(channel, system) for name, channel, system in systems}
     data |= {name: _read_data(loaded, spec, name, path, whole=local is not None) for name, path in paths.items()}
+    deepspeed, serve_scripts = _deepspeed(loaded, spec, source), _serve_scripts(loaded, spec, source)
     scripts, kind, requirements = _scripts(loaded, spec, source)
     return Facts(
         spec=spec,
@@ -92,10 +93,10 @@ def read_facts(
         prices=prices,
         price_problems=price_problems,
         scripts=scripts,
-        serve_scripts=_serve_scripts(loaded, spec, source),
+        serve_scripts=serve_scripts,
         entry_kind=kind,
         requirements=requirements,
-        deepspeed=_deepspeed(loaded, spec, source),
+        deepspeed=deepspeed,
         measured=measured,
     )
 

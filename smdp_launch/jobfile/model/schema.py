@@ -97,7 +97,7 @@ def keys_around(location: Location, document: Document) -> list[str]:
 def description(location: Location, data: Any, *, of_key: bool = False) -> str | None:
     """The description of the values that ``location`` accepts, if the model has one."""
     if of_key:
-        return expected(get_args(_plain(_annotation(location[:-1], data)))[0])
+        return expected(get_args(_plain(_at(location[:-1], data)[0]))[0])
     return expected(_with_metadata(location, data))
 
 
@@ -156,19 +156,19 @@ def _valid_value(annotation: Any, value: Any, invalid: frozenset[Location], at: 
     return value
 
 
-def _annotation(location: Location, data: Any) -> Any:
+def _at(location: Location, data: Any) -> tuple[Any, Any]:
+    """The annotation at ``location``, and the value of ``data`` there."""
     annotation: Any = JobSpec
     for part in location:
         model = model_of(annotation, data)
         info = _field(model, part)
         annotation = info.annotation if info is not None else element(annotation)
         data = value_at(data, (part,))
-    return annotation
+    return annotation, data
 
 
 def _model_at(location: Location, data: Any) -> type[BaseModel] | None:
-    annotation = _annotation(location, data)
-    return model_of(annotation, value_at(data, location))
+    return model_of(*_at(location, data))
 
 
 def _field(model: type[BaseModel] | None, name: str | int) -> FieldInfo | None:
@@ -179,7 +179,7 @@ def _with_metadata(location: Location, data: Any) -> Any:
     """The annotation at ``location`` with the bounds that its field sets."""
     info = _field(_model_at(location[:-1], data), location[-1])
     if info is None:
-        return _annotation(location, data)
+        return _at(location, data)[0]
     return Annotated[(info.annotation, *info.metadata)] if info.metadata else info.annotation
 
 
