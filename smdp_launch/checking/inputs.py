@@ -68,19 +68,19 @@ def read_facts(
     Args:
         measured: what an earlier run of the job read.
     """
-    document = loaded.document
-    source = None
+    options = local or LocalRequest()
+    paths = local_paths(loaded, spec, options)
+    prices, price_problems = _prices(loaded, spec)
+    document, source = loaded.document, None
     if loaded.has("script", "source"):
         limit = spec.script.source_limit_mb * MB if loaded.has("script", "source_limit_mb") else DEFAULT_LIMIT
         folder = document.path(("script", "source"), spec.script.source)
         entry = normal_name(spec.script.entry) if loaded.has("script", "entry") else ""
         source = scan_source(folder, limit, output_folders(folder, entry))
-    options = local or LocalRequest()
-    paths = local_paths(loaded, spec, options)
     systems = [one for one in mounted(loaded, spec, options.file_systems) if one[0] not in paths]
     data = {name: look_at_mounted(channel, system) for name, channel, system in systems}
     data |= {name: _read_data(loaded, spec, name, path, whole=local is not None) for name, path in paths.items()}
-    prices, price_problems = _prices(loaded, spec)
+    deepspeed, serve_scripts = _deepspeed(loaded, spec, source), _serve_scripts(loaded, spec, source)
     scripts, kind, requirements = _scripts(loaded, spec, source)
     return Facts(
         spec=spec,
@@ -93,10 +93,10 @@ def read_facts(
         prices=prices,
         price_problems=price_problems,
         scripts=scripts,
-        serve_scripts=_serve_scripts(loaded, spec, source),
+        serve_scripts=serve_scripts,
         entry_kind=kind,
         requirements=requirements,
-        deepspeed=_deepspeed(loaded, spec, source),
+        deepspeed=deepspeed,
         measured=measured,
     )
 

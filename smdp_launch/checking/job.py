@@ -14,7 +14,7 @@ from smdp_launch.checking.redact import redact
 from smdp_launch.checking.rules import check, check_launch
 from smdp_launch.diagnostics import Diagnostic, has_errors, in_order
 from smdp_launch.errors import JobFileRefused, Refused
-from smdp_launch.jobfile.config_sources import merge_sources, read_job, regions_differ
+from smdp_launch.jobfile.config_sources import merge_sources, read_job
 from smdp_launch.jobfile.load import Loaded, load
 from smdp_launch.jobfile.mapping import NAME as MAPPING
 from smdp_launch.jobfile.mapping import from_mapping, without_places
@@ -97,7 +97,8 @@ def check_job(
         measured: what an earlier run of the job read.
     """
     environ = os.environ if environ is None else environ
-    return _check(path, read_job(path, settings, environ, contents), environ, local, measured)
+    parsed = read_job(path, settings, environ, contents)
+    return _check(path, parsed, local, measured)
 
 
 def check_mapping(
@@ -111,7 +112,7 @@ def check_mapping(
     """The same for a mapping with the values of a job file in ``folder``."""
     environ = os.environ if environ is None else environ
     parsed = merge_sources(from_mapping(data, folder, environ), folder, settings, environ)
-    return _check(Path(MAPPING), parsed, environ, local)
+    return _check(Path(MAPPING), parsed, local)
 
 
 def check_spec(
@@ -122,20 +123,19 @@ def check_spec(
     folder = document.folder if document is not None else Path()
     if document is None or JobSpec.model_validate(document.data) != spec:
         # The spec is made in Python, or is a copy with other values, so it has no places in a file.
-        return _check(Path(MAPPING), from_mapping(spec.to_mapping(), folder, {}), {}, local, measured)
-    return _check(Path(document.file), (document, []), {}, local, measured)
+        return _check(Path(MAPPING), from_mapping(spec.to_mapping(), folder, {}), local, measured)
+    return _check(Path(document.file), (document, []), local, measured)
 
 
 def _check(
     path: Path,
     parsed: Parsed,
-    environ: Mapping[str, str],
     local: LocalRequest | None,
     measured: MeasuredInput | None = None,
 ) -> CheckedJob:
     document, syntax_errors = parsed
     loaded, schema_errors = load(document)
-    diagnostics = [*syntax_errors, *schema_errors, *regions_differ(document, environ)]
+    diagnostics = [*syntax_errors, *schema_errors]
     facts = None
     if loaded.spec is not None:
         facts = read_facts(loaded, loaded.spec, local, measured)

@@ -63,7 +63,8 @@ def merge_sources(
     merged = Document(file=document.file, folder=document.folder, top=document.top)
     for source, _ in [*stronger, (document, []), *weaker]:
         _merge(merged, source)
-    return merged, [*problems, *(problem for _, several in [*stronger, *weaker] for problem in several)]
+    problems = [*problems, *(problem for _, several in [*stronger, *weaker] for problem in several)]
+    return merged, problems + _regions_differ(merged, environ)
 
 
 def _merge(into: Document, weaker: Document) -> None:
@@ -209,7 +210,7 @@ def _region(environ: Mapping[str, str]) -> Parsed:
     return document, problems
 
 
-def regions_differ(document: Document, environ: Mapping[str, str]) -> list[Diagnostic]:
+def _regions_differ(document: Document, environ: Mapping[str, str]) -> list[Diagnostic]:
     """A warning if AWS_REGION sets the region and AWS_DEFAULT_REGION is another region."""
     other = environ.get("AWS_DEFAULT_REGION")
     if document.source_of(("region",)) is not ConfigSource.AWS or other in (

@@ -11,11 +11,11 @@ from typing import Any
 
 from smdp_launch.catalog.limits import request_shape
 from smdp_launch.errors import Refused, ServiceProblem
+from smdp_launch.host_counts import host_count
 from smdp_launch.jobs.records.history import find_launch, record_resumption
 from smdp_launch.jobs.resume import RESUMES_TAG, request_digest, user_tags
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.retry import call_with_retries
-from smdp_launch.jobs.status.description import hosts_of
 from smdp_launch.jobs.submit import create_once
 from smdp_launch.jobs.sweeps import ENDED, SweepState, describe_sweep
 from smdp_launch.request.build import PLAN_TAG, Request
@@ -76,7 +76,7 @@ def prepare_sweep(clients: Clients, name: str) -> SweepResumption:
     if config["Strategy"] == "Grid" and answer.get("TrainingJobDefinition"):
         _require_rest(clients, request, old)
     definition = next(_definitions(request))
-    hosts = hosts_of(definition)
+    hosts = host_count(definition.get("ResourceConfig", {}))
     return SweepResumption(old, request, hosts, config["ResourceLimits"].get("MaxNumberOfTrainingJobs"))
 
 

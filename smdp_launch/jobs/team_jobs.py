@@ -8,11 +8,11 @@ from itertools import islice
 from typing import Any
 
 from smdp_launch.catalog.prices import PriceTable, fetched_prices
+from smdp_launch.host_counts import host_count, hosts_by_type
 from smdp_launch.jobs.records.outcome import ENDED, outcome
 from smdp_launch.jobs.service.clients import connection, ignore_waiting
 from smdp_launch.jobs.service.listing import PAGE, newest_first
 from smdp_launch.jobs.service.retry_policy import Waiting
-from smdp_launch.jobs.status.description import hosts_of, types_of
 from smdp_launch.jobs.status.list_jobs import JobFilter, ListedJob
 
 
@@ -55,10 +55,9 @@ def _filters(key: str, value: str, wanted: JobFilter) -> Iterator[dict[str, str]
 
 def _listed(job: Mapping[str, Any], region: str, prices: PriceTable | None) -> ListedJob:
     created: datetime = job["CreationTime"]
-    status, hosts, resources = str(job["TrainingJobStatus"]), hosts_of(job), job.get("ResourceConfig", {})
-    kind = resources.get("InstanceType") or resources.get("SelectedInstanceType")
-    types = types_of(job) or ({kind: hosts} if kind is not None else {})
-    price = prices.mean_hourly(region, types) if prices is not None else None
+    status, resources = str(job["TrainingJobStatus"]), job.get("ResourceConfig", {})
+    hosts = host_count(resources)
+    price = prices.mean_hourly(region, hosts_by_type(resources)) if prices is not None else None
     billable = job.get("BillableTimeInSeconds")
     return ListedJob(
         str(job["TrainingJobName"]),

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from smdp_launch.host_counts import hosts_by_type
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.files import write_json
-from smdp_launch.localcloud.groups import hosts_by_type
 from smdp_launch.localcloud.layout import ACCOUNT_FILE, JobFolder
 
 if TYPE_CHECKING:

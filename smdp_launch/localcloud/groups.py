@@ -6,9 +6,10 @@ train-heterogeneous-cluster-modify-training-script). Here the first group has th
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+from smdp_launch.host_counts import host_count
 
 #: The platform's name of the only group of a job.
 ONLY_GROUP = "homogeneousCluster"
@@ -33,18 +34,6 @@ class Group(NamedTuple):
 def host_names(count: int) -> list[str]:
     """algo-1 to algo-COUNT, sorted as text as the platform sorts them (algo-10 before algo-2)."""
     return sorted(f"algo-{number}" for number in range(1, count + 1))
-
-
-def host_count(resources: Request) -> int:
-    return sum(hosts_by_type(resources).values())
-
-
-def hosts_by_type(resources: Request) -> dict[str, int]:
-    """The number of hosts of each instance type."""
-    hosts = Counter[str]()
-    for one in _requested(resources):
-        hosts[one["InstanceType"]] += one["InstanceCount"]
-    return dict(hosts)
 
 
 def groups(resources: Request) -> list[Group]:

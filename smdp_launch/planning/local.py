@@ -9,12 +9,12 @@ from smdp_launch.catalog import faults, not_simulated
 from smdp_launch.catalog.faults import Kind
 from smdp_launch.catalog.local_cloud import OWN_NETWORK, THIS_MACHINE
 from smdp_launch.checking.inputs import LocalRequest
+from smdp_launch.host_counts import hosts_by_type
 from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.planning.plan import LocalRun
 from smdp_launch.request.batch import on_cpus, workers_per_host
 from smdp_launch.request.build import PLAN_TAG, Request, plan_hash
-from smdp_launch.request.groups import hosts_by_type
 from smdp_launch.source.scan import SourceTree
 from smdp_launch.units import listed
 
@@ -74,7 +74,7 @@ def not_simulated_locally(
     ``inputs_problem`` returns the reason why hosts cannot read objects while they train; None if they can.
     """
     compute = spec.compute
-    types = hosts_by_type(spec) or {compute.instance_type: compute.instance_count}
+    types = hosts_by_type(request["ResourceConfig"]) or {compute.instance_type: compute.instance_count}
     requested = listed([f"{number} x {name}" for name, number in types.items()])
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     gpus = "" if on_cpus(spec) else f", {compute.instance_count * workers_per_host(spec)} GPUs"

@@ -11,6 +11,7 @@ from typing import Any
 from smdp_launch.catalog.faults import Fault
 from smdp_launch.catalog.prices import PriceTable
 from smdp_launch.diagnostics import Diagnostic
+from smdp_launch.host_counts import host_count
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.notebook_view import NotebookView
 from smdp_launch.planning.consequences import Batch, Billing, ImageFacts, batch, billing, image_facts, side_effects
@@ -104,11 +105,7 @@ class Plan(NotebookView):
     @property
     def hosts(self) -> int:
         """Those of all groups."""
-        resources = self.request["ResourceConfig"]
-        if "InstanceGroups" in resources:
-            return sum(int(one["InstanceCount"]) for one in resources["InstanceGroups"])
-        # Each preferred type has the same number.
-        return int(resources.get("InstancePreferences", [resources])[0]["InstanceCount"])
+        return host_count(self.request["ResourceConfig"])
 
     @property
     def workers_per_host(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import JsonValue
@@ -18,9 +18,10 @@ from smdp_launch.jobfile.model.spec import EngineOptions, JobSpec
 from smdp_launch.jobfile.model.supervision import Hang
 from smdp_launch.jobfile.model.tracking import Tracking
 from smdp_launch.request.batch import on_cpus, script_hyperparameters
-from smdp_launch.request.groups import DISTRIBUTION_GROUPS, groups, training_group
+from smdp_launch.request.groups import DISTRIBUTION_GROUPS, training_group
 from smdp_launch.request.hyperparameters import encode, encode_value
 from smdp_launch.request.names import S3Location, source_location
+from smdp_launch.request.resources import resource_config
 from smdp_launch.source.scan import SourceTree, normal_name
 
 #: The tag with the hash of the plan that a job was made from.
@@ -48,7 +49,7 @@ def training_request(spec: JobSpec, source: SourceTree, job: str) -> Request:
         "AlgorithmSpecification": _algorithm(spec),
         "RoleArn": spec.role,
         "OutputDataConfig": _output(spec),
-        "ResourceConfig": _resources(spec),
+        "ResourceConfig": resource_config(spec),
         "StoppingCondition": _stopping(spec),
         "HyperParameters": encode(script_hyperparameters(spec)) | launch_hyperparameters(spec, job),
     }
@@ -160,17 +161,6 @@ def apply_overlay(request: Request, overlay: Mapping[str, JsonValue]) -> Request
     return result
 
 
-def instance_preferences(types: Sequence[str], count: int, training_plan: str | None) -> list[Request]:
-    """The field that requests ``count`` hosts of the first of ``types`` with enough capacity.
-
-    A training plan has instances of one type, the first.
-    """
-    preferences: list[Request] = [{"InstanceType": one, "InstanceCount": count} for one in types]
-    if training_plan is not None:
-        preferences[0]["TrainingPlanArns"] = [training_plan]
-    return preferences
-
-
 def image(spec: JobSpec) -> str:
     """The job file's image, or else AWS's image for the framework and the transformers version.
 
@@ -260,28 +250,6 @@ def _output(spec: JobSpec) -> Request:
     if spec.encryption.output_key is not None:
         output["KmsKeyId"] = spec.encryption.output_key
     return output | ({"CompressionType": "NONE"} if spec.output.compression == "none" else {})
-
-
-def _resources(spec: JobSpec) -> Request:
-    compute = spec.compute
-    resources: Request = {"VolumeSizeInGB": compute.volume_gb}
-    if compute.other_groups:
-        resources["InstanceGroups"] = [
-            {"InstanceGroupName": one.name, "InstanceType": one.instance_type, "InstanceCount": one.instance_count}
-            for one in groups(spec)
-        ]
-    elif compute.fallback_types is None:
-        resources |= {"InstanceType": compute.instance_type, "InstanceCount": compute.instance_count}
-    else:
-        types = [compute.instance_type, *compute.fallback_types]
-        resources["InstancePreferences"] = instance_preferences(types, compute.instance_count, compute.training_plan)
-    if compute.training_plan is not None and compute.fallback_types is None:
-        resources["TrainingPlanArn"] = compute.training_plan
-    if compute.keep_alive is not None:
-        resources["KeepAlivePeriodInSeconds"] = compute.keep_alive
-    if spec.encryption.volume_key is not None:
-        resources["VolumeKmsKeyId"] = spec.encryption.volume_key
-    return resources
 
 
 def _stopping(spec: JobSpec) -> Request:

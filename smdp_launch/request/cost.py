@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from smdp_launch.catalog.prices import PriceTable, instance_hours
+from smdp_launch.host_counts import hosts_by_type
 from smdp_launch.jobfile.model.spec import JobSpec
-from smdp_launch.request.groups import host_count, hosts_by_type
+from smdp_launch.request.groups import host_count
+from smdp_launch.request.resources import resource_config
 
 
 def training_hours(spec: JobSpec) -> float:
@@ -29,15 +31,14 @@ def instance_types(spec: JobSpec) -> list[str]:
 
 def priced_types(spec: JobSpec) -> list[str]:
     """All types that the job can be billed for."""
-    return list(hosts_by_type(spec)) or instance_types(spec)
+    return list(hosts_by_type(resource_config(spec))) or instance_types(spec)
 
 
 def highest_price(spec: JobSpec, prices: PriceTable) -> float | None:
     """USD an hour of one host: of the most expensive type that the job can get, or the mean of the hosts of all groups.
     None if the table lacks a price."""
-    hosts = hosts_by_type(spec)
-    if hosts:
-        return prices.mean_hourly(spec.region, hosts)
+    if spec.compute.other_groups:
+        return prices.mean_hourly(spec.region, hosts_by_type(resource_config(spec)))
     hourly = [prices.hourly(spec.region, one) for one in instance_types(spec)]
     return None if None in hourly else max(one for one in hourly if one is not None)
 

@@ -13,7 +13,6 @@ The rules of AWS that this project relies on, checked on 2026-11-28:
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import NamedTuple
 
 from smdp_launch.jobfile.model.channels import Channel, S3Channel
@@ -46,14 +45,6 @@ def groups(spec: JobSpec) -> list[Group]:
 def host_count(spec: JobSpec) -> int:
     """The hosts of all groups."""
     return sum(one.instance_count for one in groups(spec)) or spec.compute.instance_count
-
-
-def hosts_by_type(spec: JobSpec) -> dict[str, int]:
-    """The hosts of all groups by instance type; empty if the job has one group."""
-    hosts = Counter[str]()
-    for one in groups(spec):
-        hosts[one.instance_type] += one.instance_count
-    return dict(hosts)
 
 
 def hosts_of(spec: JobSpec, channel: Channel) -> int:

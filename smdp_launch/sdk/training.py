@@ -24,11 +24,11 @@ from smdp_launch.request.build import (
     Request,
     apply_overlay,
     checkpoint_location,
-    instance_preferences,
     plan_hash,
 )
 from smdp_launch.request.hyperparameters import encode
 from smdp_launch.request.names import S3Location, job_name, source_location
+from smdp_launch.request.resources import instance_preferences
 from smdp_launch.rules.request.placeholders import to_fill_in
 from smdp_launch.sdk.installed import sdk, without_notices
 from smdp_launch.source.archive import write_archive

@@ -17,9 +17,9 @@ from smdp_entrypoint.contract.environment import Facts, sm_variables, toolkit_va
 from smdp_entrypoint.contract.errors import NetworkError, ProgramError
 from smdp_entrypoint.contract.health import check_health
 from smdp_entrypoint.contract.hyperparameters import to_arguments
-from smdp_entrypoint.contract.layout import Layout, plan_layout, training_hosts
 from smdp_entrypoint.contract.paths import MlTree
 from smdp_entrypoint.contract.platform_files import Contract, ResourceConfig, read_contract, read_resources
+from smdp_entrypoint.contract.rank_layout import Layout, plan_layout, training_hosts
 from smdp_entrypoint.contract.settings import NETWORK_PROBE_S, HangSettings, NetworkSettings, Settings
 from smdp_entrypoint.contract.worker_variables import (
     Master,

@@ -17,9 +17,9 @@ from smdp_entrypoint.contract.devices import Devices
 from smdp_entrypoint.contract.environment import Facts, sm_variables, toolkit_variables
 from smdp_entrypoint.contract.errors import EntrypointError
 from smdp_entrypoint.contract.hyperparameters import to_arguments
-from smdp_entrypoint.contract.layout import plan_layout
 from smdp_entrypoint.contract.paths import MlTree
 from smdp_entrypoint.contract.platform_files import read_contract, read_resources
+from smdp_entrypoint.contract.rank_layout import plan_layout
 from smdp_entrypoint.contract.settings import Settings
 from smdp_entrypoint.contract.worker_variables import Master, host_variables, valid_variables, worker_variables
 from smdp_entrypoint.program import find_program

@@ -8,8 +8,6 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import NamedTuple
 
-from pydantic_core import ErrorDetails
-
 from smdp_launch.jobfile.model import schema
 from smdp_launch.jobfile.model.derived import (
     bracket_text,
@@ -18,6 +16,7 @@ from smdp_launch.jobfile.model.derived import (
     is_variable,
 )
 from smdp_launch.jobfile.model.quantities import dollars, plain_number, seconds, size
+from smdp_launch.jobfile.model.schema import SchemaError
 from smdp_launch.jobfile.model.types import DAY
 from smdp_launch.jobfile.yaml.document import Document, Location
 from smdp_launch.jobfile.yaml.text import to_yaml
@@ -66,7 +65,7 @@ FREE_TEXT = ("environment", "tags")
 
 
 class Correction(NamedTuple):
-    """How to fix a value: the help of its diagnostic, and the arguments of ``fixes.edits_for``."""
+    """How to fix a value: the help of its diagnostic, and the parts of a ``fixes.Fix``."""
 
     help: str
     replacement: str | None = None
@@ -74,20 +73,20 @@ class Correction(NamedTuple):
     write: Mapping[Location, str] = MappingProxyType({})
 
 
-def correction(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
-    """How to correct the value at ``location``; None if the user has to decide."""
-    siblings = document.value(location[:-1])
+def correction(document: Document, error: SchemaError) -> Correction | None:
+    """How to correct the value at its place; None if the user has to decide."""
+    siblings = document.value(error.written[:-1])
     if isinstance(siblings, dict) and any(_REST_OF_NUMBER.fullmatch(str(one)) for one in siblings):
         return None  # {max_usd: $2,500.00}: YAML ends a value in braces at its comma
-    corrections = (one(document, location, error) for one in _CORRECTIONS)
+    corrections = (one(document, error) for one in _CORRECTIONS)
     return next((one for one in corrections if one is not None), None)
 
 
-def _spot(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
+def _spot(document: Document, error: SchemaError) -> Correction | None:
     """``spot: true``."""
-    value = error["input"]
+    value = error.value
     wanted = _BOOLEANS.get(value.lower()) if isinstance(value, str) else value
-    if location != _SPOT or not isinstance(wanted, bool):
+    if error.written != _SPOT or not isinstance(wanted, bool):
         return None
     if not wanted:
         return Correction("remove it: a job without `spot:` runs on demand", remove=True)
@@ -110,97 +109,97 @@ def _with_checkpoints(document: Document, help_: str, spot: str) -> Correction:
     return Correction(f"{help_}, and add `checkpoint: {add}`", spot, write={("checkpoint",): add})
 
 
-def _section_in_s3(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
+def _section_in_s3(document: Document, error: SchemaError) -> Correction | None:
     """``output: s3://results``, for a section whose only required field is ``s3``."""
-    value = error["input"]
-    if not isinstance(value, str) or not value.startswith("s3://") or not error["type"].startswith("model"):
+    value = error.value
+    if not isinstance(value, str) or not value.startswith("s3://") or not error.kind.startswith("model"):
         return None
-    if location not in {("output",), ("checkpoint",)} and not schema.is_channel(location):
+    if error.written not in {("output",), ("checkpoint",)} and not schema.is_channel(error.written):
         return None
-    section = f"{{s3: {bracket_text(document.entry(location).text)}}}"
-    if not schema.accepts((*location, "s3"), {**document.data, location[0]: {}}, value):
+    section = f"{{s3: {bracket_text(error.entry.text)}}}"
+    if not schema.accepts((*error.written, "s3"), {**document.data, error.written[0]: {}}, value):
         return None
-    return Correction(f"write `{location[-1]}: {section}`", section)
+    return Correction(f"write `{error.written[-1]}: {section}`", section)
 
 
-def _list_of_one(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
-    value = error["input"]
-    if error["type"] != "list_type" or not isinstance(value, str):
+def _list_of_one(document: Document, error: SchemaError) -> Correction | None:
+    value = error.value
+    if error.kind != "list_type" or not isinstance(value, str):
         return None
-    if not schema.accepts(location, document.data, [value]):
+    if not error.accepts([value]):
         return None
-    items = f"[{bracket_text(document.entry(location).text)}]"
-    return Correction(f"write `{location[-1]}: {items}`", items)
+    items = f"[{bracket_text(error.entry.text)}]"
+    return Correction(f"write `{error.written[-1]}: {items}`", items)
 
 
-def _with_unit(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
-    name, read = UNITS.get(location, ("", None))
-    if read is None or not isinstance(error["input"], str):
+def _with_unit(document: Document, error: SchemaError) -> Correction | None:
+    name, read = UNITS.get(error.written, ("", None))
+    if read is None or not isinstance(error.value, str):
         return None
-    number = read(error["input"])
-    if number is None or not _accepts(document, location, number):
+    number = read(error.value)
+    if number is None or not _accepts(error, number):
         return None
     return Correction(f"write {plain_number(number)}, the number of {name} without a unit", plain_number(number))
 
 
-def _number_in_quotes(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
-    value = error["input"]
-    if error["type"] not in {"int_type", "float_type", "int_from_float"} or isinstance(value, bool):
+def _number_in_quotes(document: Document, error: SchemaError) -> Correction | None:
+    value = error.value
+    if error.kind not in {"int_type", "float_type", "int_from_float"} or isinstance(value, bool):
         return None
     if not isinstance(value, str | float) or not _PLAIN_NUMBER.fullmatch(str(value)):
         return None
     number = Fraction(str(value).strip())
-    if not _accepts(document, location, number):
+    if not _accepts(error, number):
         return None
     end = ", without quotes" if isinstance(value, str) else ""
     return Correction(f"write {plain_number(number)}{end}", plain_number(number))
 
 
-def _boolean_in_words(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
-    value = error["input"]
-    meant = _BOOLEANS.get(value.lower()) if error["type"] == "bool_type" and isinstance(value, str) else None
+def _boolean_in_words(document: Document, error: SchemaError) -> Correction | None:
+    value = error.value
+    meant = _BOOLEANS.get(value.lower()) if error.kind == "bool_type" and isinstance(value, str) else None
     if meant is None:
         return None
     return Correction(f"write {to_yaml(meant)}", to_yaml(meant))
 
 
-def _text_without_quotes(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
+def _text_without_quotes(document: Document, error: SchemaError) -> Correction | None:
     """``DEBUG: true`` for a field that is text. Numbers have their own code."""
-    text = document.entry(location).text
-    if error["type"] != "string_type" or not isinstance(error["input"], bool) or location[0] not in FREE_TEXT:
+    text = error.entry.text
+    if error.kind != "string_type" or not isinstance(error.value, bool) or error.written[0] not in FREE_TEXT:
         return None
-    if not schema.accepts(location, document.data, text):
+    if not error.accepts(text):
         return None
     return Correction(f'put quotes around it: "{text}"', f'"{text}"')
 
 
-def _as_version(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
+def _as_version(document: Document, error: SchemaError) -> Correction | None:
     """``py310``, the SDK's form of a Python version."""
-    match = re.fullmatch(r"py(3)(\d{1,2})", str(error["input"]), re.ASCII)
-    if location != ("framework", "python") or match is None:
+    match = re.fullmatch(r"py(3)(\d{1,2})", str(error.value), re.ASCII)
+    if error.written != ("framework", "python") or match is None:
         return None
     return Correction(f'write "{match[1]}.{match[2]}"', f'"{match[1]}.{match[2]}"')
 
 
-def _as_instance_type(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
+def _as_instance_type(document: Document, error: SchemaError) -> Correction | None:
     """``p4d.24xlarge``, EC2's name of an instance type."""
-    is_type = location == ("compute", "instance_type") or location[:2] == ("compute", "fallback_types")
-    meant = f"ml.{str(error['input']).removeprefix('ml.')}".lower()
-    if not is_type or error["type"] != "string_pattern_mismatch" or not schema.accepts(location, document.data, meant):
+    is_type = error.written == ("compute", "instance_type") or error.written[:2] == ("compute", "fallback_types")
+    meant = f"ml.{str(error.value).removeprefix('ml.')}".lower()
+    if not is_type or error.kind != "string_pattern_mismatch" or not error.accepts(meant):
         return None
     return Correction(f"write {meant}", meant)
 
 
-def _as_location(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
+def _as_location(document: Document, error: SchemaError) -> Correction | None:
     """An S3 location as an ARN, as an HTTP address, in another program's form, or with spaces around it."""
-    value = error["input"]
-    if location[-1] != "s3" or not isinstance(value, str) or len(value) > _MAX_LOCATION:
+    value = error.value
+    if error.written[-1] != "s3" or not isinstance(value, str) or len(value) > _MAX_LOCATION:
         return None
     text = value.strip()
     match = next((one for form in _S3_FORMS if (one := form.fullmatch(text)) is not None), None)
     # In policies, an ARN ends in *.
     meant = f"s3://{match['bucket']}{(match['key'] or '').rstrip('*')}" if match is not None else text
-    if is_variable(document, location) or not schema.accepts(location, document.data, meant):
+    if is_variable(document, error.written) or not error.accepts(meant):
         return None
     region = str(document.value(("region",)))
     other = _other_place(match.groupdict(), region) if match is not None else None
@@ -217,11 +216,11 @@ def _other_place(parts: Mapping[str, str | None], region: str) -> str | None:
     return parts["region"] if parts.get("region") not in (None, region) else None
 
 
-def _volume(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
+def _volume(document: Document, error: SchemaError) -> Correction | None:
     """More than any volume has. There is no edit: the largest volume is still too small for the data."""
-    if location != ("compute", "volume_gb") or error["type"] != "less_than_equal":
+    if error.written != ("compute", "volume_gb") or error.kind != "less_than_equal":
         return None
-    largest = error["ctx"]["le"]
+    largest = error.bounds["le"]
     return Correction(f"write {largest} or less, or read the data while training (`mode: FastFile`, or FSx)")
 
 
@@ -240,6 +239,6 @@ _CORRECTIONS = (
 )
 
 
-def _accepts(document: Document, location: Location, number: Fraction) -> bool:
+def _accepts(error: SchemaError, number: Fraction) -> bool:
     value = int(number) if number.denominator == 1 else float(number)
-    return schema.accepts(location, document.data, value)
+    return error.accepts(value)

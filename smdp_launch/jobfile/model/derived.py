@@ -38,11 +38,11 @@ def moved_value(document: Document, location: Location, field_path: str) -> dict
     mean more than the key.
     """
     target: Location = tuple(field_path.split("."))
-    text = document.one_line_yaml(location)
+    text, value = document.one_line_yaml(location), document.value(location)
     is_set = document.is_written(target) or (len(target) > 1 and not document.is_written(target[:-1]))
     if text is None or is_set or not re.fullmatch(r"[a-z0-9_.]+", field_path):
         return None
-    return {target: text} if schema.accepts(target, document.data, document.value(location)) else None
+    return {target: text} if schema.accepts(target, document.data, value) else None
 
 
 def is_variable(document: Document, location: Location) -> bool:

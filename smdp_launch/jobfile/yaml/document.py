@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from smdp_launch.diagnostics import Diagnostic, Edit, Span
-from smdp_launch.edits import split_lines
-from smdp_launch.jobfile.yaml import nodes
+from smdp_launch.edits import apply_edits, split_lines
+from smdp_launch.jobfile.yaml import layout as yaml_layout
 from smdp_launch.jobfile.yaml.layout import Layout
 from smdp_launch.jobfile.yaml.text import key as key_text
 
-Location = nodes.Location
+Location = yaml_layout.Location
 
 
 class ConfigSource(Enum):
@@ -96,6 +96,11 @@ class Document:
                 return self.entries[location[:length]]
         return Entry(self.top, self.top, "", ConfigSource.BUILT_IN, self.folder)
 
+    def place(self, location: Location, *, of_key: bool = False) -> Span:
+        """Of the value at ``location``, or of its key; of the key of its nearest parent if it is not written."""
+        entry = self.entry(location)
+        return entry.key if of_key or not self.is_written(location) else entry.value
+
     def source_of(self, location: Location) -> ConfigSource:
         """The source that set the value at ``location``."""
         return self.entries[location].source if location in self.entries else ConfigSource.BUILT_IN
@@ -143,15 +148,24 @@ class Document:
         layout = self._layout(parent) if parent else self.layouts.get(self.file)
         return layout.add(location, text, order) if layout is not None else ()
 
+    def can_apply(self, edits: Sequence[Edit]) -> bool:
+        """Whether no two of the edits change the same text."""
+        for file in {one.file for one in edits} if len(edits) > 1 else ():
+            try:
+                apply_edits(self.layouts[file].text, [one for one in edits if one.file == file])
+            except ValueError:
+                return False
+        return True
+
     def one_line_yaml(self, location: Location) -> str | None:
         """The value at ``location`` as the file has it, if it is one line that can be at any other place.
 
         None for a block of one line.
         """
-        layout = self._layout(location)
+        value, layout = self.value(location), self._layout(location)
         offsets = layout.range(location) if layout is not None else None
         text = layout.text[slice(*offsets)] if layout is not None and offsets is not None else ""
-        is_block = isinstance(self.value(location), dict | list) and not text.startswith(("{", "["))
+        is_block = isinstance(value, dict | list) and not text.startswith(("{", "["))
         return text if text and len(split_lines(text)) == 1 and not is_block else None
 
     def _layout(self, location: Location) -> Layout | None:

@@ -17,8 +17,7 @@ from smdp_launch.diagnostics import Diagnostic, Span
 from smdp_launch.edits import split_lines
 from smdp_launch.jobfile.yaml import common_errors
 from smdp_launch.jobfile.yaml.document import EDITABLE, ConfigSource, Document, Entry, Location, Parsed
-from smdp_launch.jobfile.yaml.layout import Layout
-from smdp_launch.jobfile.yaml.nodes import is_empty, is_merge_key
+from smdp_launch.jobfile.yaml.layout import Layout, is_empty, is_merge_key
 from smdp_launch.jobfile.yaml.text import quoted
 from smdp_launch.jobfile.yaml.variables import substitute
 from smdp_launch.jobfile.yaml.yaml12 import READERS, TAG, CoreSchema, TabScanner, kind_of
@@ -90,8 +89,8 @@ def parse(text: str, document: Document, variables: Mapping[str, str] | None = N
         actual = "is empty" if root is None else "contains something else"
         message = f"a job file is one mapping of keys to values; this one {actual}"
         return document, [Diagnostic("SMDP104", message, document.top, help="start with `schema: 1`")]
-    document.top = builder.span(root.start_mark, root.start_mark)
     document.layouts[document.file] = Layout(document.file, text, root)
+    document.top = builder.span(root.start_mark, root.start_mark)
     return builder.fill(root)
 
 
@@ -146,14 +145,14 @@ class _Builder:
             return _yaml().compose(text), []
         except _TooLargeError as error:
             return None, [self.too_large(error, "a job file is a page of YAML")]
+        except ReaderError as error:
+            return None, [self.forbidden_character(text, error)]
         except MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             failure = mark.line if mark is not None else 0
-            is_file = self.document.source in EDITABLE
+            is_file, plain = self.document.source in EDITABLE, self.syntax_error(error)
             errors = common_errors.find(self.file, text, failure, _fails_at) if is_file else []
-            return None, errors or [self.syntax_error(error)]
-        except ReaderError as error:
-            return None, [self.forbidden_character(text, error)]
+            return None, errors or [plain]
         except (YAMLError, ValueError) as error:
             return None, [Diagnostic("SMDP102", f"not valid YAML: {_first_line(error)}", self.document.top)]
 
@@ -252,8 +251,8 @@ class _Builder:
         if kind in READERS or str(node.tag).startswith("!"):
             tag = str(node.tag).replace(TAG, "!!")
             message = f"the tag {tag} does not fit {'this value' if kind in READERS else 'a job file'}"
-            edits = self.layout.remove_tag(node) if self.layout is not None else ()
             span = self.node_span(node)
+            edits = self.layout.remove_tag(node) if self.layout is not None else ()
             self.problems.append(Diagnostic("SMDP102", message, span, text, "remove the tag", edits=edits))
         # Everything else is text. YAML 1.2 has no dates.
         return text

@@ -8,7 +8,7 @@ from typing import Any
 from smdp_launch.catalog.instances import instance
 from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel
 from smdp_launch.jobs.preflight.check import Account, NotChecked, code_of
-from smdp_launch.jobs.preflight.ports import EVERYTHING, Groups, closed
+from smdp_launch.jobs.preflight.security_groups import EVERYTHING, Groups, closed
 from smdp_launch.rules.base.facts import Problem
 
 #: TCP ports of Lustre, as Amazon's documentation of FSx requires them, and of NFS.

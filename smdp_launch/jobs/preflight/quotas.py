@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from smdp_launch.catalog.hosting.quotas import SERVERLESS, of_endpoints, of_training, of_transforms
+from smdp_launch.host_counts import hosts_by_type
 from smdp_launch.jobfile.model.serve import Serve
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.jobfile.yaml.document import Location
 from smdp_launch.jobs.preflight.check import Account, NotChecked
 from smdp_launch.planning.plan import Plan
-from smdp_launch.request.groups import hosts_by_type
 from smdp_launch.rules.base.facts import Problem
 
 #: Makes a client that retries by itself, unlike `Clients.sagemaker`.
@@ -26,9 +26,11 @@ def training_quota(account: Account) -> Iterator[Problem | str]:
     """The quota of the instance type, or of each of several: SageMaker passes over a preferred type that has none left,
     and needs the types of all groups."""
     resources, spot = account.plan.request["ResourceConfig"], account.plan.spec.spot is not None
-    groups, at_a_time = hosts_by_type(account.plan.spec), _at_a_time(account.plan)
-    preferences = resources.get("InstancePreferences") or [resources]
-    types = list(groups.items()) or [(str(one["InstanceType"]), int(one["InstanceCount"])) for one in preferences]
+    needs_all, at_a_time = "InstanceGroups" in resources, _at_a_time(account.plan)
+    preferences = [
+        (str(one["InstanceType"]), int(one["InstanceCount"])) for one in resources.get("InstancePreferences", ())
+    ]
+    types = preferences or list(hosts_by_type(resources).items())
     wanted = [(kind, hosts * at_a_time) for kind, hosts in types]
     limits = [_limit(account.service, of_training(kind, spot=spot)) for kind, _ in wanted]
     hosts = _training_hosts(account.service, spot)
@@ -37,13 +39,13 @@ def training_quota(account: Account) -> Iterator[Problem | str]:
         for (kind, needed), limit in zip(wanted, limits, strict=True)
     )
     fits = [hosts[kind] + needed <= limit for (kind, needed), limit in zip(wanted, limits, strict=True)]
-    if all(fits) if groups else any(fits):
+    if all(fits) if needs_all else any(fits):
         yield numbers
         return
     small = [one for one, is_enough in zip(wanted, fits, strict=True) if not is_enough]
     names = " or ".join(f"'{of_training(kind, spot=spot)}'" for kind, _ in small)
     what = " or ".join(f"{needed} x {kind}" for kind, needed in small)
-    if groups:
+    if needs_all:
         names, what = names.replace(" or ", " and "), what.replace(" or ", " and ")
     help_ = f"request an increase of {names} in Service Quotas (takes days), or wait until other jobs have ended"
     at: Location = ("compute", "instance_count")
@@ -114,11 +116,7 @@ def _training_hosts(service: Service, spot: bool) -> Counter[str]:
     jobs = [sagemaker.describe_training_job(TrainingJobName=name) for name in names]
     used = Counter[str]()
     for one in (job["ResourceConfig"] for job in jobs if bool(job.get("EnableManagedSpotTraining")) == spot):
-        for kind, count in (("InstanceType", "InstanceCount"), ("SelectedInstanceType", "SelectedInstanceCount")):
-            if kind in one:
-                used[one[kind]] += int(one.get(count, 0))
-        for group in one.get("InstanceGroups", ()):
-            used[group["InstanceType"]] += int(group["InstanceCount"])
+        used.update(hosts_by_type(one))
     return used
 
 

@@ -124,14 +124,14 @@ def record_plan(plan: Plan, now: datetime, state: Path | None = None) -> None:
 
 def _billed_as(plan: Plan) -> dict[str, Any]:
     """What the cost of a job on AWS depends on, as fields of `Launch`."""
+    from smdp_launch.host_counts import hosts_by_type
     from smdp_launch.request.cost import priced_types  # most commands have no plan
-    from smdp_launch.request.groups import hosts_by_type
 
-    types, prices, groups = priced_types(plan.spec), plan.prices, hosts_by_type(plan.spec)
+    types, prices = priced_types(plan.spec), plan.prices
     known = {one: prices.hourly(plan.spec.region, one) for one in types} if prices is not None else {}
-    if groups:
+    if plan.spec.compute.other_groups:
         return {
-            "types": groups,
+            "types": hosts_by_type(plan.request["ResourceConfig"]),
             "price_source": f"{prices.source}, {prices.date}" if prices is not None and all(known.values()) else None,
             "tags": dict(plan.spec.tags) or None,
             "spot": True if plan.spec.spot is not None else None,

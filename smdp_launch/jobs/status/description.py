@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from types import MappingProxyType
 from typing import Any
 
+from smdp_launch.host_counts import host_count, hosts_by_type
 from smdp_launch.jobs.records.outcome import ENDED, Outcome, outcome, with_model_found
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.retry import call_with_retries
@@ -103,7 +103,7 @@ def description(answer: Mapping[str, Any], now: datetime) -> Description:
         job=str(answer["TrainingJobName"]),
         status=status,
         secondary=str(answer.get("SecondaryStatus", status)),
-        hosts=hosts_of(answer),
+        hosts=host_count(resources),
         workers_per_host=_count(answer.get("Environment", {}).get("SMDP_WORKERS_PER_HOST", "")),
         instance_type=resources.get("InstanceType") or resources.get("SelectedInstanceType"),
         created=answer["CreationTime"],
@@ -114,27 +114,8 @@ def description(answer: Mapping[str, Any], now: datetime) -> Description:
         training_started=answer.get("TrainingStartTime"),
         warm_pool=_warm_pool(answer.get("WarmPoolStatus")),
         remote_debug=bool(answer.get("RemoteDebugConfig", {}).get("EnableRemoteDebug")),
-        types=types_of(answer),
+        types=hosts_by_type(resources) if resources.get("InstanceGroups") else {},
     )
-
-
-def types_of(answer: Mapping[str, Any]) -> dict[str, int]:
-    """The number of hosts by instance type in DescribeTrainingJob's answer; empty if the job has one group."""
-    hosts = Counter[str]()
-    for one in answer.get("ResourceConfig", {}).get("InstanceGroups", ()):
-        hosts[str(one["InstanceType"])] += int(one["InstanceCount"])
-    return dict(hosts)
-
-
-def hosts_of(answer: Mapping[str, Any]) -> int:
-    """The number of hosts in DescribeTrainingJob's answer; with fallback types, the largest number."""
-    resources = answer.get("ResourceConfig", {})
-    types = types_of(answer)
-    if types:
-        return sum(types.values())
-    preferred = [one.get("InstanceCount", 1) for one in resources.get("InstancePreferences", [])]
-    known = resources.get("InstanceCount") or resources.get("SelectedInstanceCount")
-    return int(known or max(preferred, default=1))
 
 
 def _warm_pool(status: Mapping[str, Any] | None) -> str | None:

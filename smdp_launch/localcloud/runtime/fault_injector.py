@@ -17,8 +17,8 @@ from smdp_launch.localcloud.processes import catches, command_line, descendants,
 from smdp_launch.localcloud.protocol import injected_refusals
 from smdp_launch.localcloud.protocol.injected_refusals import Refusal
 from smdp_launch.localcloud.protocol.signatures import job_hash
-from smdp_launch.localcloud.runtime.hosts import Host
 from smdp_launch.localcloud.runtime.outcome import JobFailed
+from smdp_launch.localcloud.runtime.started_host import Host
 
 _DEFAULT_DELAY = 60.0  # seconds of training; a fault without a step or delay waits no longer for its signal
 

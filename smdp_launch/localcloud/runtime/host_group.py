@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from smdp_launch.localcloud.runtime import outcome
-from smdp_launch.localcloud.runtime.hosts import Host, wait_until
+from smdp_launch.localcloud.runtime.started_host import Host, wait_until
 
 _TICK = 0.05  # seconds between checks of the hosts
 _REPORT_WAIT = 1.0  # seconds for the other hosts to report what they saw

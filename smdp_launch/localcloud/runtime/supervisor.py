@@ -20,27 +20,28 @@ from typing import Any
 from smdp_launch.catalog import not_simulated
 from smdp_launch.catalog.faults import GRACE
 from smdp_launch.disk import full
+from smdp_launch.host_counts import host_count
 from smdp_launch.localcloud import capacity, processes
 from smdp_launch.localcloud.client.bucket import BucketError, Buckets
 from smdp_launch.localcloud.environment import isolate
 from smdp_launch.localcloud.files import read_json, remove_tree, write_json
-from smdp_launch.localcloud.groups import host_count, host_names
+from smdp_launch.localcloud.groups import host_names
 from smdp_launch.localcloud.host_log import HostLog
 from smdp_launch.localcloud.inputs.readings import Readings
 from smdp_launch.localcloud.isolation import namespaces, network
 from smdp_launch.localcloud.layout import LOG_SUFFIX, JobFolder
-from smdp_launch.localcloud.runtime import lease, outcome, reserve, results
+from smdp_launch.localcloud.runtime import outcome, port_lease, reserve, results
 from smdp_launch.localcloud.runtime.artifacts import Artifacts
 from smdp_launch.localcloud.runtime.checkpoints import FolderSync
 from smdp_launch.localcloud.runtime.fault_injector import FaultInjector, requested_fault
 from smdp_launch.localcloud.runtime.host_group import HostGroup
 from smdp_launch.localcloud.runtime.host_resources import ResourceOpener
-from smdp_launch.localcloud.runtime.hosts import Host
+from smdp_launch.localcloud.runtime.host_specs import Launch
 from smdp_launch.localcloud.runtime.inputs import InputChannels
 from smdp_launch.localcloud.runtime.job_record import JobRecord
-from smdp_launch.localcloud.runtime.launch import Launch
 from smdp_launch.localcloud.runtime.meter import Meter, final
 from smdp_launch.localcloud.runtime.outcome import Ending, JobFailed, JobStopped
+from smdp_launch.localcloud.runtime.started_host import Host
 from smdp_launch.localcloud.runtime.tree import HostTree, create_tree
 
 _TICK = 0.05  # seconds between checks of the hosts, the clock and the stop request
@@ -100,7 +101,7 @@ class Supervisor:
         self._state.started, self._started = time.time(), time.monotonic()
         buckets = self._open_buckets()
         artifacts = Artifacts(self._request, buckets, self._folder.hosts)
-        addresses = lease.take(self._folder.name)
+        addresses = port_lease.take(self._folder.name)
         self._exit_stack.callback(addresses.release)
         while True:
             self._prepare(addresses, buckets, artifacts)
@@ -111,7 +112,7 @@ class Supervisor:
                 return outcome.NO_CAPACITY
         return self._deliver(artifacts, ending)
 
-    def _prepare(self, addresses: lease.Lease, buckets: Buckets, artifacts: Artifacts) -> None:
+    def _prepare(self, addresses: port_lease.Lease, buckets: Buckets, artifacts: Artifacts) -> None:
         """Create the hosts' trees and fill them with all that a host finds when it starts."""
         self._record.enter("Downloading", "Downloading input data")
         self._create_trees(addresses)
@@ -129,7 +130,7 @@ class Supervisor:
         self._exit_stack.callback(buckets.close)
         return buckets
 
-    def _create_trees(self, addresses: lease.Lease) -> None:
+    def _create_trees(self, addresses: port_lease.Lease) -> None:
         has_network = self._resources.switch is not None
         address = network.address if has_network else addresses.address
         by_name = {tree.name: address(tree.number) for tree in self._trees}
@@ -144,7 +145,7 @@ class Supervisor:
         sync.start()
         return sync
 
-    def _train(self, addresses: lease.Lease, buckets: Buckets) -> Ending:
+    def _train(self, addresses: port_lease.Lease, buckets: Buckets) -> Ending:
         self._check_stop()
         refusal = self._no_namespaces
         launch = Launch(

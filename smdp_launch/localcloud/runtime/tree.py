@@ -87,21 +87,21 @@ def create_tree(tree: HostTree, request: Mapping[str, Any], addresses: Mapping[s
     for channel in channels:
         tree.channel(channel["ChannelName"]).mkdir()
     files: dict[str, Any] = {
-        "hyperparameters": request.get("HyperParameters", {}),
-        "resourceconfig": _resources(tree.name, resources, hosts, interface),
-        "inputdataconfig": {
+        "hyperparameters.json": request.get("HyperParameters", {}),
+        "resourceconfig.json": _resources(tree.name, resources, hosts, interface),
+        "inputdataconfig.json": {
             channel["ChannelName"]: _channel(channel, request["AlgorithmSpecification"]["TrainingInputMode"])
             for channel in channels
         },
     }
     if "CheckpointConfig" in request:
         local = checkpoint_path(request["CheckpointConfig"])
-        files["checkpointconfig"] = {"LocalPath": str(local), "S3Uri": request["CheckpointConfig"]["S3Uri"]}
+        files["checkpointconfig.json"] = {"LocalPath": str(local), "S3Uri": request["CheckpointConfig"]["S3Uri"]}
         tree.at(local).mkdir(parents=True, exist_ok=True)
     if "TensorBoardOutputConfig" in request:
         tree.at(tensorboard_path(request["TensorBoardOutputConfig"])).mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
-        (tree.ml / "input/config" / f"{name}.json").write_text(json.dumps(content))
+        (tree.ml / "input/config" / name).write_text(json.dumps(content))
 
 
 def _resources(name: str, requested: Mapping[str, Any], hosts: Sequence[str], interface: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from smdp_launch.catalog.prices import PriceTable
 from smdp_launch.diagnostics import Diagnostic, Edit, Severity, Span
 from smdp_launch.jobfile.load import Loaded
 from smdp_launch.jobfile.model.channels import Channel, S3Channel
-from smdp_launch.jobfile.model.fixes import edits_for
+from smdp_launch.jobfile.model.fixes import Fix, edits_for
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.jobfile.yaml.document import Document, Location
 from smdp_launch.sizing.need import MeasuredInput
@@ -166,26 +166,20 @@ def diagnostic_of(
     """The problem with its place in the job file; without a place if there is no file."""
     if not problem.at or document is None:
         return Diagnostic(code, problem.message, problem.place, problem.text or "", problem.help, severity)
+    edits = _edits(document, problem)
     entry, written = document.entry(problem.at), document.is_written(problem.at)
     text = str(problem.at[-1]) if problem.on_key and written else entry.text if written else ""
     if problem.text is not None:
         text = problem.text
-    span, *also = (_place(document, each, on_key=problem.on_key) for each in (problem.at, *problem.also))
-    edits = _edits(document, problem)
+    span, *also = (document.place(each, of_key=problem.on_key) for each in (problem.at, *problem.also))
     return Diagnostic(code, problem.message, span, text, problem.help, severity, edits, tuple(also))
-
-
-def _place(document: Document, at: Location, *, on_key: bool) -> Span:
-    entry = document.entry(at)
-    return entry.key if on_key or not document.is_written(at) else entry.value
 
 
 def _edits(document: Document, problem: Problem) -> tuple[Edit, ...]:
     """The edits of all places of the problem; empty if one of the places cannot be edited."""
-    replacement, remove, on_key = problem.replacement, problem.remove, problem.on_key
     each = [
-        edits_for(document, at, replacement=replacement, remove=remove, write=write, on_key=on_key)
-        for at, write in ((problem.at, problem.write), *((other, None) for other in problem.also))
+        edits_for(document, Fix(at, problem.replacement, problem.remove, write, problem.on_key))
+        for at, write in ((problem.at, problem.write or {}), *((other, {}) for other in problem.also))
     ]
     return tuple(dict.fromkeys(edit for edits in each for edit in edits)) if all(each) else ()
 

@@ -20,9 +20,9 @@ from smdp_launch.localcloud.host_log import HostLog
 from smdp_launch.localcloud.isolation import namespaces
 from smdp_launch.localcloud.isolation.namespaces import View
 from smdp_launch.localcloud.processes import handles_sigterm
-from smdp_launch.localcloud.runtime import lease
+from smdp_launch.localcloud.runtime import port_lease
 from smdp_launch.localcloud.runtime.host import HostSpec
-from smdp_launch.localcloud.runtime.hosts import Host, wait_until
+from smdp_launch.localcloud.runtime.started_host import Host, wait_until
 from smdp_launch.localcloud.runtime.tree import HostTree
 from tests.support.isolation import namespace_refusal
 from tests.support.jobs.hosts import LOOKS, seen
@@ -199,11 +199,11 @@ def test_tmp_itself_is_not_mounted_into_tmp() -> None:
 
 
 def test_leases_do_not_overlap_and_are_released() -> None:
-    first, second = lease.take("same name"), lease.take("same name")
+    first, second = port_lease.take("same name"), port_lease.take("same name")
     assert first.network != second.network
     network = first.network
     first.release()
-    third = lease.take("same name")
+    third = port_lease.take("same name")
     assert third.network == network
     second.release()
     third.release()

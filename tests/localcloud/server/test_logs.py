@@ -15,7 +15,7 @@ from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.host_log import HostLog
 from smdp_launch.localcloud.layout import JobFolder, StateFolder
 from smdp_launch.localcloud.protocol.signatures import Credentials
-from smdp_launch.localcloud.runtime import hosts
+from smdp_launch.localcloud.runtime import started_host
 from smdp_launch.localcloud.services.logs.calls import GROUP, LogService
 from smdp_launch.localcloud.services.training.job_store import JobStore
 from tests.support.properties import examples
@@ -247,7 +247,7 @@ def test_timestamps_of_a_stream_never_decrease_when_the_clock_is_set_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter([100.0, 50.0, 100.5])
-    monkeypatch.setattr(hosts.time, "time", lambda: next(clock))
+    monkeypatch.setattr(started_host.time, "time", lambda: next(clock))
     log = HostLog(tmp_path / "log.jsonl")
     for text in ("first", "second", "third"):
         log.write(text)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from smdp_launch.localcloud.host_log import HostLog
 from smdp_launch.localcloud.runtime import artifacts, channels, outcome
 from smdp_launch.localcloud.runtime.checkpoints import _stamps
-from smdp_launch.localcloud.runtime.hosts import failure_time
 from smdp_launch.localcloud.runtime.outcome import JobFailed
+from smdp_launch.localcloud.runtime.started_host import failure_time
 from smdp_launch.localcloud.services.logs.stream_file import Span, in_range, read_backward, read_forward
 from smdp_launch.private_files import write_bytes
 

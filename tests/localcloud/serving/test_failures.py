@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from smdp_launch.localcloud.runtime import lease
+from smdp_launch.localcloud.runtime import port_lease
 from tests.support.services.cloud import BUCKET, kill, processes_with
 from tests.support.services.serving import ROLE, Serving, archive, container, kill_container, never_answers
 from tests.support.waiting import wait_for
@@ -230,7 +230,7 @@ def test_killed_supervisor_fails_the_endpoint_and_leaves_no_host(serving: Servin
 
 @pytest.mark.runs
 def test_other_program_on_port_8080_moves_the_container(serving: Serving) -> None:
-    network = lease.take("endpoint/moved/")  # what the endpoint takes once it is free again
+    network = port_lease.take("endpoint/moved/")  # what the endpoint takes once it is free again
     address = network.address(1)
     network.release()
     with socket.socket() as taken:

@@ -10,9 +10,9 @@ from typing import Any, Mapping
 
 from smdp_entrypoint.contract.devices import Devices
 from smdp_entrypoint.contract.hyperparameters import to_arguments
-from smdp_entrypoint.contract.layout import distribution_groups, distribution_hosts, training_hosts
 from smdp_entrypoint.contract.paths import MlTree
 from smdp_entrypoint.contract.platform_files import DEFAULT_INTERFACE, Contract
+from smdp_entrypoint.contract.rank_layout import distribution_groups, distribution_hosts, training_hosts
 
 
 @dataclass(frozen=True)

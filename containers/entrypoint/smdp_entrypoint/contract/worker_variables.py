@@ -13,8 +13,8 @@ from typing import Any, Callable, Mapping
 from smdp_entrypoint.contract import cuda_on_cpu
 from smdp_entrypoint.contract.devices import Devices, usable_cores
 from smdp_entrypoint.contract.fabric import fabric_variables
-from smdp_entrypoint.contract.layout import MIRRORED_FLAG, Layout, training_hosts
 from smdp_entrypoint.contract.platform_files import NO_INSTANCE_TYPE, Contract
+from smdp_entrypoint.contract.rank_layout import MIRRORED_FLAG, Layout, training_hosts
 
 # The port of the server of AWS's library (toolkit's smdataparallel.py).
 SMDATAPARALLEL_SERVER_PORT = 7592

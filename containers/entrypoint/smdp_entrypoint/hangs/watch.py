@@ -14,8 +14,8 @@ import threading
 import time
 from typing import Any, Callable, Mapping
 
-from smdp_entrypoint.contract.layout import Layout
 from smdp_entrypoint.contract.paths import MlTree
+from smdp_entrypoint.contract.rank_layout import Layout
 from smdp_entrypoint.contract.settings import HangSettings
 from smdp_entrypoint.control.peers import Peers
 from smdp_entrypoint.control.reports import Report

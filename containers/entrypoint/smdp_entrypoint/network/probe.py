@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping
 
-from smdp_entrypoint.contract.layout import Layout
+from smdp_entrypoint.contract.rank_layout import Layout
 from smdp_entrypoint.contract.settings import NetworkSettings
 from smdp_entrypoint.control.hosts import addresses
 from smdp_entrypoint.control.peers import Peers

@@ -11,9 +11,9 @@ from smdp_entrypoint.contract.custom_options import exported_variables
 from smdp_entrypoint.contract.devices import Devices, System, check_gpus, count_devices
 from smdp_entrypoint.contract.errors import DeviceError
 from smdp_entrypoint.contract.fabric import fabric_variables, plugin_version
-from smdp_entrypoint.contract.layout import Layout
 from smdp_entrypoint.contract.paths import MlTree
 from smdp_entrypoint.contract.platform_files import read_contract
+from smdp_entrypoint.contract.rank_layout import Layout
 from smdp_entrypoint.contract.worker_variables import default_variables
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import pytest
 
 from smdp_entrypoint.contract.devices import Devices
 from smdp_entrypoint.contract.environment import Facts, sm_variables, toolkit_variables
-from smdp_entrypoint.contract.layout import Layout
 from smdp_entrypoint.contract.paths import MlTree
 from smdp_entrypoint.contract.platform_files import read_contract
+from smdp_entrypoint.contract.rank_layout import Layout
 from smdp_entrypoint.contract.worker_variables import (
     _WORKER_SITE,
     Master,

@@ -5,16 +5,10 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 #include <utility>
 
 namespace smdp {
-namespace {
-
-constexpr std::chrono::milliseconds kDrainTime{100};  // for frames on the other connections to arrive
-
-}  // namespace
 
 // One connection. A stream that ends after kGoodbye ended orderly; any other end is a loss.
 struct StreamTransport::Rail final : Stream::Events {
@@ -28,8 +22,7 @@ struct StreamTransport::Rail final : Stream::Events {
   StreamTransport& owner;
   Peer& peer;
   Stream stream;
-  TimePoint heard =
-      Clock::now();  // at the last look; for bulk data also when nothing was left to acknowledge
+  LinkLiveness liveness;
   bool goodbye = false;
   bool ended = false;
 };
@@ -37,9 +30,7 @@ struct StreamTransport::Rail final : Stream::Events {
 struct StreamTransport::Peer {
   int rank = 0;
   std::vector<std::unique_ptr<Rail>> rails;
-  bool lost = false;
-  std::optional<Status> torn;  // why a connection ended without a goodbye
-  TimePoint lost_at{};         // when the peer then counts as lost
+  PeerLiveness liveness;
 };
 
 std::optional<Landing> StreamTransport::Rail::place(const FrameHeader& header) {
@@ -67,7 +58,7 @@ void StreamTransport::Rail::lost(Status why) {
 
 StreamTransport::StreamTransport(Loop& loop, int rank, double heartbeat_s,
                                  std::map<int, std::vector<UniqueFd>> connections)
-    : loop_(loop), rank_(rank), heartbeat_s_(heartbeat_s) {
+    : loop_(loop), rank_(rank), heartbeat_(heartbeat_s) {
   for (auto& [peer_rank, fds] : connections) {
     auto peer = std::make_unique<Peer>();
     peer->rank = peer_rank;
@@ -93,7 +84,7 @@ void StreamTransport::start(Events& events) {
 
 void StreamTransport::post(int peer_rank, Message message) {
   const auto found = peers_.find(peer_rank);
-  if (found == peers_.end() || found->second->lost) {
+  if (found == peers_.end() || found->second->liveness.lost()) {
     return;
   }
   auto& rails = found->second->rails;
@@ -129,68 +120,42 @@ void StreamTransport::finish() {
   }
 }
 
-// A peer is gone with its last connection, and lost soon after the first one that ends without a goodbye:
-// frames on its other connections, which may report a failure, are read first.
+void StreamTransport::report(const Peer& peer, std::optional<PeerLiveness::Loss> loss) {
+  if (loss) {
+    events_->lost(peer.rank, loss->orderly, std::move(loss->why));
+  }
+}
+
 void StreamTransport::rail_ended(Peer& peer, bool orderly, Status why) {
-  if (peer.lost) {
-    return;
-  }
-  if (!orderly && !peer.torn) {
-    peer.torn = why;
-    peer.lost_at = Clock::now() + kDrainTime;
-  }
-  if (std::ranges::all_of(peer.rails, [](const auto& rail) { return rail->ended; })) {
-    peer.lost = true;
-    events_->lost(peer.rank, !peer.torn, peer.torn.value_or(std::move(why)));
-  }
+  const bool is_last = std::ranges::all_of(peer.rails, [](const auto& rail) { return rail->ended; });
+  report(peer, peer.liveness.connection_ended(orderly, is_last, std::move(why)));
 }
 
 void StreamTransport::tick() {
   const TimePoint now = Clock::now();
   for (auto& [rank, peer] : peers_) {
-    if (!peer->lost && peer->torn && now >= peer->lost_at) {
-      peer->lost = true;
-      events_->lost(rank, false, *peer->torn);
-    }
+    report(*peer, peer->liveness.look(now));
   }
-  if (now < next_ping_) {
+  const Heartbeat::Look look = heartbeat_.next(now);
+  if (look == Heartbeat::Look::kNotDue) {
     return;
   }
-  // A process that was itself paused has sent nothing that a peer could acknowledge: it skips this check and
-  // restarts the count. The same holds at the start, when a link may have been idle for long.
-  const bool attentive = now - next_ping_ < seconds(heartbeat_s_ / 2);
-  next_ping_ = now + seconds(heartbeat_s_ / 4);
   for (auto& [rank, peer] : peers_) {
     for (auto& rail : peer->rails) {
-      if (!peer->lost && !rail->ended) {
-        look_after(*rail, now, attentive);
+      if (!peer->liveness.lost() && !rail->ended) {
+        look_after(*rail, now, look == Heartbeat::Look::kAttentive);
       }
     }
   }
 }
 
-// Bulk data serves as its own ping: a connection for it on which nothing is in flight owes no
-// acknowledgement.
 void StreamTransport::look_after(Rail& rail, TimePoint now, bool attentive) {
-  const bool is_small = &rail == rail.peer.rails.front().get();
-  tcp_info info{};
-  socklen_t size = sizeof(info);
-  (void)::getsockopt(rail.stream.fd(), IPPROTO_TCP, TCP_INFO, &info,
-                     &size);  // all zero on other sockets than TCP
-  const TimePoint spoke = now - std::chrono::milliseconds(info.tcpi_last_ack_recv);
-  // Probes: the peer's window was full. A paused process takes no bulk data. Its kernel acknowledges
-  // retransmissions and probes, which become rare, and it ignores a probe that comes soon after another.
-  const bool is_answered = !is_small && info.tcpi_last_ack_recv <= info.tcpi_last_data_sent;
-  const bool owes_answer = (info.tcpi_unacked > 0 && !is_answered) || info.tcpi_probes > (is_small ? 0 : 2);
-  rail.heard = attentive && (owes_answer || is_small) ? std::max(rail.heard, spoke) : now;
-  if (owes_answer && now - rail.heard > seconds(heartbeat_s_)) {
-    rail.peer.lost = true;
-    const auto silent_s = std::chrono::duration_cast<std::chrono::seconds>(now - rail.heard).count();
-    events_->lost(
-        rail.peer.rank, false,
-        {Code::kPeerLost, "its host or the link acknowledged nothing for " + std::to_string(silent_s) + " s" +
-                              (is_small ? "" : " on a connection for bulk data")});
-  } else if (is_small && now - spoke >= seconds(heartbeat_s_ / 4)) {
+  Peer& peer = rail.peer;
+  const bool is_small = &rail == peer.rails.front().get();
+  LinkLiveness::Verdict found = rail.liveness.look(rail.stream.fd(), is_small, now, attentive, heartbeat_);
+  if (found.silent) {
+    report(peer, peer.liveness.silent(*std::move(found.silent)));
+  } else if (found.needs_ping) {
     FrameHeader ping;
     ping.type = FrameType::kPing;
     ping.sender = static_cast<std::uint32_t>(rank_);

@@ -3,18 +3,17 @@
 //
 // Over TCP each peer has one connection for small frames and SMDP_STREAMS for bulk data. Two kinds of
 // connection keep a barrier from waiting behind 100 MB of gradients. A bulk frame takes the connection with
-// the least queued bytes. Liveness: the small connection carries a ping when nothing arrives for a quarter
-// of SMDP_HEARTBEAT_S, and TCP_INFO gives the time at which the peer's kernel last acknowledged anything on
-// it, and on each other connection that has unacknowledged bytes. So a paused process counts as alive,
-// because its kernel answers, and the deadline of the operation applies; a lost host or link does not answer.
+// the least queued bytes. liveness.h decides that a peer is lost.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
 #include "net/loop.h"
+#include "net/transport/liveness.h"
 #include "net/transport/transport.h"
 
 namespace smdp {
@@ -35,13 +34,13 @@ class StreamTransport final : public Transport {
   struct Peer;
   struct Rail;
 
+  void report(const Peer& peer, std::optional<PeerLiveness::Loss> loss);
   void rail_ended(Peer& peer, bool orderly, Status why);
   void look_after(Rail& rail, TimePoint now, bool attentive);
 
   Loop& loop_;
   int rank_;
-  double heartbeat_s_;
-  TimePoint next_ping_ = Clock::now();
+  Heartbeat heartbeat_;
   Events* events_ = nullptr;
   std::map<int, std::unique_ptr<Peer>> peers_;
 };

@@ -16,7 +16,7 @@ from smdp_launch.localcloud.client.connect import Endpoint
 from smdp_launch.localcloud.endpoint_state import Deployment
 from smdp_launch.localcloud.files import remove_tree
 from smdp_launch.localcloud.layout import EndpointFolder
-from smdp_launch.localcloud.runtime.lease import Lease
+from smdp_launch.localcloud.runtime.port_lease import Lease
 from smdp_launch.localcloud.runtime.serving import model_data
 from smdp_launch.localcloud.runtime.serving.endpoint_faults import EndpointFaultInjector, requested_fault
 from smdp_launch.localcloud.runtime.serving.model_data import DeploymentFailed

@@ -16,7 +16,7 @@ from smdp_launch.localcloud.environment import isolate
 from smdp_launch.localcloud.files import write_json
 from smdp_launch.localcloud.isolation import namespaces
 from smdp_launch.localcloud.layout import EndpointFolder
-from smdp_launch.localcloud.runtime import lease
+from smdp_launch.localcloud.runtime import port_lease
 
 _Folder = TypeVar("_Folder", bound=EndpointFolder)
 _State = TypeVar("_State", EndpointState, TransformState)
@@ -43,7 +43,7 @@ def run(
         return 1
     try:
         supervise(folder, state)
-    except (LocalCloudError, BucketError, lease.LeaseError) as error:
+    except (LocalCloudError, BucketError, port_lease.LeaseError) as error:
         fail(state, f"InternalServerError: {error}")
         endpoint_state.write(folder.state, state)
         return 1

@@ -16,7 +16,7 @@ from smdp_launch.localcloud.endpoint_state import Deployment, EndpointState
 from smdp_launch.localcloud.files import Lock, read_json, remove_tree, write_json
 from smdp_launch.localcloud.isolation import namespaces
 from smdp_launch.localcloud.layout import EndpointFolder
-from smdp_launch.localcloud.runtime import lease
+from smdp_launch.localcloud.runtime import port_lease
 from smdp_launch.localcloud.runtime.serving import process
 from smdp_launch.localcloud.runtime.serving.async_requests import AsyncRequests
 from smdp_launch.localcloud.runtime.serving.fleet import Addresses, Fleet
@@ -35,7 +35,7 @@ class Supervisor:
         self._next: Fleet | None = None
         self._retired: list[Fleet] = []
         self._requests = AsyncRequests(folder)
-        self._lease = lease.take(folder.principal(""))
+        self._lease = port_lease.take(folder.principal(""))
         self._addresses = Addresses(self._lease)
         self._isolated = namespaces.refusal() is None
         self._endpoint = self._connect()

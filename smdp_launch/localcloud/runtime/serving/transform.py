@@ -22,7 +22,7 @@ from smdp_launch.localcloud.files import read_json, remove_tree
 from smdp_launch.localcloud.isolation import namespaces
 from smdp_launch.localcloud.layout import TransformFolder
 from smdp_launch.localcloud.protocol.requests import split_uri
-from smdp_launch.localcloud.runtime import lease
+from smdp_launch.localcloud.runtime import port_lease
 from smdp_launch.localcloud.runtime.serving import process
 from smdp_launch.localcloud.runtime.serving.fleet import Addresses, Fleet
 from smdp_launch.localcloud.runtime.serving.records import RecordError, Split, payloads
@@ -166,7 +166,7 @@ class Supervisor:
         if deployment is None:
             return
         buckets = Buckets(self._folder.state_folder, self._folder.principal(""))  # keeps the server running
-        addresses = lease.take(self._folder.principal(""))
+        addresses = port_lease.take(self._folder.principal(""))
         isolated = namespaces.refusal() is None
         fleet = Fleet(self._folder, deployment, Addresses(addresses), buckets.endpoint, isolated=isolated)
         try:

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from smdp_launch.catalog.hosting.quotas import of_training
+from smdp_launch.host_counts import hosts_by_type
 from smdp_launch.localcloud.account import AccountFile
 from smdp_launch.localcloud.arns import training_job_arn
 from smdp_launch.localcloud.capacity import candidates
 from smdp_launch.localcloud.errors import ServiceError, validation
-from smdp_launch.localcloud.groups import hosts_by_type
 from smdp_launch.localcloud.job_state import JobState
 from smdp_launch.localcloud.layout import JobFolder
 from smdp_launch.localcloud.protocol import caller

@@ -11,10 +11,10 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from smdp_launch.catalog.tables import table
+from smdp_launch.host_counts import host_count
 from smdp_launch.localcloud.account import Account
 from smdp_launch.localcloud.arns import role_name
 from smdp_launch.localcloud.errors import ServiceError, validation
-from smdp_launch.localcloud.groups import host_count
 from smdp_launch.localcloud.layout import JOB_NAME
 from smdp_launch.localcloud.objects import BUCKET_NAME
 from smdp_launch.localcloud.protocol.constraints import absent, report, too_small

@@ -7,9 +7,9 @@ import pytest
 
 from smdp_entrypoint.contract.devices import Devices
 from smdp_entrypoint.contract.errors import ContractError
-from smdp_entrypoint.contract.layout import Layout, plan_layout
 from smdp_entrypoint.contract.paths import MlTree
 from smdp_entrypoint.contract.platform_files import read_contract
+from smdp_entrypoint.contract.rank_layout import Layout, plan_layout
 from smdp_entrypoint.contract.settings import Settings
 
 if TYPE_CHECKING:

@@ -12,10 +12,11 @@ from typing import Any
 
 from smdp_launch.catalog.faults import GRACE, HANG_VARIABLE, Fault
 from smdp_launch.catalog.faults import VARIABLE as FAULT
+from smdp_launch.host_counts import host_count
 from smdp_launch.localcloud.arns import training_job_arn
 from smdp_launch.localcloud.client.connect import Endpoint
 from smdp_launch.localcloud.environment import adapter_cache, host_environment
-from smdp_launch.localcloud.groups import host_count, host_names
+from smdp_launch.localcloud.groups import host_names
 from smdp_launch.localcloud.isolation import network
 from smdp_launch.localcloud.isolation.container import Container
 from smdp_launch.localcloud.isolation.images import Image
@@ -27,7 +28,7 @@ from smdp_launch.localcloud.protocol import role_credentials
 from smdp_launch.localcloud.protocol.signatures import Credentials, Holder, job_hash
 from smdp_launch.localcloud.runtime.host import HostSpec
 from smdp_launch.localcloud.runtime.host_resources import HostResources
-from smdp_launch.localcloud.runtime.lease import Lease
+from smdp_launch.localcloud.runtime.port_lease import Lease
 from smdp_launch.localcloud.runtime.tree import HostTree, host_number
 
 # The entrypoint is a separate program, not a library, as `train` is in the platform's containers.
