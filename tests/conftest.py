@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,15 @@ def write_job(folder: Path, text: str = JOB, script: str = "print('trained')\n")
     path = folder / "job.yaml"
     path.write_text(text)
     return path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def local_clouds() -> Iterator[None]:
+    """Servers of local clouds are forked, unless a test starts the command or the module itself."""
+    from tests.support.services import forked_servers
+
+    with forked_servers.forked():
+        yield
 
 
 @pytest.fixture

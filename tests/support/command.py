@@ -16,6 +16,7 @@ import forked_process
 
 import smdp_launch
 from tests.conftest import LAUNCHER, clean_environment
+from tests.support.services import forked_servers
 
 _CODE = """
 import resource, sys
@@ -23,9 +24,15 @@ for one, limit in {limits!r}.items():
     resource.setrlimit(one, (limit, limit))
 sys.argv[:] = {arguments!r}
 sys.path[0] = {folder!r}
+from smdp_launch.localcloud.client import connect
+from tests.support.services import forked_servers
+forked_servers.ADDRESS.name = {servers!r}
+forked_servers.fork_for(connect)
 from smdp_launch.cli import main
 main()
 """
+#: Of commands that may start a local cloud.
+_LOCAL = {"--local", "local", "rehearse"}
 #: Packages of other processes, of notebooks and of tests.
 _ELSEWHERE = ("smdp_launch.__main__", "smdp_launch.localcloud.", "smdp_launch.notebook", "smdp_launch.testing")
 _CLIENTS = ("botocore.client", "botocore.credentials", "botocore.httpsession", "botocore.session", "rich.console")
@@ -57,7 +64,10 @@ def run(
             timeout=timeout,
             check=False,
         )
-    code = _CODE.format(limits=dict(limits or {}), arguments=command, folder=str(LAUNCHER.parent))
+    if _LOCAL & set(command):
+        forked_servers.listen()
+    settings = {"limits": dict(limits or {}), "arguments": command, "folder": str(LAUNCHER.parent)}
+    code = _CODE.format(**settings, servers=forked_servers.ADDRESS.name)
     process = forked_process.start(code, environment, folder=folder, modules=_modules())
     try:
         out, err = process.communicate(timeout)
@@ -71,4 +81,9 @@ def run(
 @functools.cache
 def _modules() -> tuple[str, ...]:
     ours = (one.name for one in pkgutil.walk_packages(smdp_launch.__path__, "smdp_launch."))
-    return (*_CLIENTS, *(name for name in ours if not name.startswith(_ELSEWHERE)), "tests.support.service_models")
+    return (
+        *_CLIENTS,
+        *(name for name in ours if not name.startswith(_ELSEWHERE)),
+        "tests.support.service_models",
+        "tests.support.services.forked_servers",
+    )

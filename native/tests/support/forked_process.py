@@ -3,15 +3,20 @@
 The imports take longer than most tests. The forking process has one thread and, for ranks, has loaded nothing of this
 project. A forked process behaves like a new interpreter and has its own random seeds; only the seed of string hashes is
 shared.
+
+``Address`` starts a forking process that other processes find too. It starts programs as ``subprocess.Popen`` does.
 """
 
 import atexit
 import contextlib
+import ctypes
 import functools
 import gc
 import importlib
 import json
 import os
+import resource
+import secrets
 import selectors
 import signal
 import socket
@@ -28,6 +33,13 @@ _ENV = {**os.environ, "OMP_NUM_THREADS": "1"}  # of the forking process
 # Variables that the loader, an allocator, the interpreter and torch read before a script begins.
 _EARLY = ("LANG", "LC_", "LD_", "MALLOC_", "GLIBC_", "OMP_", "MKL_", "PYTHON", "TORCH_", "TZ")
 
+# Room for the command and the environment of a forked program, which /proc shows in place of the forking process's.
+_ROOM = 1 << 13  # bytes
+_ROOM_VARIABLE = "SMDP_TEST_ROOM"
+# Of /proc/self/status: what a process inherits from its parent, and a forked program from the forking process.
+_INHERITED = ("Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp")
+_NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "pid_for_children", "user", "uts")
+
 _EXITED = "the forking process has exited"
 
 is_possible = sys.version_info >= (3, 9)  # pidfd_open, recv_fds
@@ -36,12 +48,17 @@ is_possible = sys.version_info >= (3, 9)  # pidfd_open, recv_fds
 class ForkedProcess:
     """The part of ``subprocess.Popen`` that tests use, for a process that the forking process started."""
 
-    def __init__(self, pid: int, status: socket.socket, out: IO[str], err: IO[str]) -> None:
+    def __init__(
+        self, pid: int, status: socket.socket, out: Optional[IO[str]] = None, err: Optional[IO[str]] = None
+    ) -> None:
         self.pid = pid
         self.stdout, self.stderr = out, err
         self.returncode: Optional[int] = None
         self._status = status  # receives the exit status
-        self._read: Dict[IO[str], List[bytes]] = {out: [], err: []}
+        self._read: Dict[IO[str], List[bytes]] = {one: [] for one in (out, err) if one is not None}
+
+    def __del__(self) -> None:
+        self._status.close()  # a process may be left running on purpose
 
     def poll(self) -> Optional[int]:
         return self._exit_code(0)
@@ -112,6 +129,63 @@ def start(
     return ForkedProcess(pid, ours, os.fdopen(out), os.fdopen(err))
 
 
+class Address:
+    """Where a forking process for programs listens. Processes of the same user with the same namespaces find it by its
+    name, also without ``listen``."""
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name or f"smdp-tests-{os.getpid()}-{secrets.token_hex(8)}"
+
+    def listen(self, modules: Sequence[str], variable: str) -> None:
+        """Start the forking process, which imports the modules and finds this name in the variable. It ends with this
+        process."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(f"\0{self.name}")
+            listener.listen(64)
+            process = subprocess.Popen(
+                [sys.executable, __file__, *modules, f"--listener={listener.fileno()}", "-" * _ROOM],
+                env={**_ENV, variable: self.name, _ROOM_VARIABLE: "-" * _ROOM},
+                stdin=theirs,
+                pass_fds=(listener.fileno(),),
+            )
+        _end_at_exit(ours, process)
+
+    def start(
+        self, command: Sequence[str], code: str, env: Dict[str, str], output: int, kept: Sequence[int] = ()
+    ) -> Optional[ForkedProcess]:
+        """Run the code as ``command`` in / and in a session of its own, with ``output`` and the descriptors ``kept``.
+
+        None where no forking process listens, or where a new interpreter would differ from a forked one.
+        """
+        request = {"code": code, "env": env, "folder": "/", "command": list(command), "inherited": _inherited()}
+        request["limits"] = [(one, resource.getrlimit(one)) for one in _limits()]
+        ours, theirs = socket.socketpair()
+        with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control:
+            try:
+                control.connect(f"\0{self.name}")
+            except OSError:
+                ours.close()
+                return None
+            socket.send_fds(control, [json.dumps(request).encode()], [output, output, theirs.fileno(), *kept])
+            theirs.close()
+            pid = int.from_bytes(ours.recv(4), "little")
+        if pid:
+            return ForkedProcess(pid, ours)
+        ours.close()
+        return None
+
+
+def _inherited() -> List[str]:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    found = [line for line in lines if line.startswith((*_INHERITED, "Umask", "SigIgn"))]
+    return found + [os.readlink(f"/proc/self/ns/{one}") for one in _NAMESPACES] + [os.readlink("/proc/self/root")]
+
+
+def _limits() -> List[int]:
+    return sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")})
+
+
 def is_early(env: Dict[str, str]) -> bool:
     """Whether ``env`` has a variable that only a new interpreter reads."""
     return any(name.startswith(_EARLY) and _ENV.get(name) != value for name, value in env.items())
@@ -122,42 +196,107 @@ def _forker(modules: Tuple[str, ...]) -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         process = subprocess.Popen([sys.executable, __file__, *modules], env=_ENV, stdin=theirs)
-
-    def end() -> None:
-        ours.close()
-        process.wait(60)
-
-    atexit.register(end)
+    _end_at_exit(ours, process)
     return ours
 
 
-def _serve(control: socket.socket) -> Tuple[bytes, List[int]]:
-    """Fork for each request. Returns only in the new process, with its request and descriptors."""
-    running: Dict[int, Tuple[int, int]] = {}  # for the descriptor of a process: its ID, the descriptor for its status
-    with selectors.DefaultSelector() as selector:
-        selector.register(control, selectors.EVENT_READ)
+def _end_at_exit(control: socket.socket, process: "subprocess.Popen[bytes]") -> None:
+    def end() -> None:
+        control.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a process that it forked for others still runs
+            process.wait(60)
+
+    atexit.register(end)
+
+
+class _Forker:
+    """Forks for each request. Once the process that started it has ended, it stays for the processes that it forked for
+    others, which wait for their exit status."""
+
+    def __init__(self, control: socket.socket, listener: Optional[socket.socket]) -> None:
+        self._control, self._listener = control, listener
+        # For the descriptor of a process: its ID, the descriptor for its status.
+        self._running: Dict[int, Tuple[int, int]] = {}
+        self._selector = selectors.DefaultSelector()
+        for one in (control, listener):
+            if one is not None:
+                self._selector.register(one, selectors.EVENT_READ)
+
+    def serve(self) -> Tuple[bytes, List[int]]:
+        """Returns only in a new process, with its request and descriptors."""
         while True:
-            for key, _ in selector.select():
-                if key.fd != control.fileno():
-                    number, status = running.pop(key.fd)
-                    selector.unregister(key.fd)
-                    os.close(key.fd)
-                    _send_number(status, os.waitpid(number, 0)[1])
-                    os.close(status)
+            for key, _ in self._selector.select():
+                if key.fd in self._running:
+                    self._report_exit(key.fd)
                     continue
-                request, descriptors, _, _ = socket.recv_fds(control, _LARGEST, 3)
-                if not request:
-                    sys.exit()
-                number = os.fork()
-                if number == 0:
-                    control.detach()
+                request, descriptors = self._receive(key.fd)
+                if request and self._fork(descriptors):
                     return request, descriptors
-                _send_number(descriptors[2], number)
-                for fd in descriptors[:2]:
-                    os.close(fd)
-                process = os.pidfd_open(number)
-                running[process] = (number, descriptors[2])
-                selector.register(process, selectors.EVENT_READ)
+            if self._control.fileno() < 0 and not (self._listener and self._running):
+                sys.exit()
+
+    def _receive(self, fd: int) -> Tuple[bytes, List[int]]:
+        if self._listener is not None and fd == self._listener.fileno():
+            return _accepted(self._listener)
+        request, descriptors = _read(self._control)
+        if not request:
+            self._selector.unregister(self._control)
+            self._control.close()
+        return request, descriptors
+
+    def _fork(self, descriptors: List[int]) -> bool:
+        """Whether this is the new process."""
+        number = os.fork()
+        if number == 0:
+            self._selector.close()
+            for one in (self._control, self._listener):
+                if one is not None:
+                    one.detach()  # `_set_up` closes all descriptors
+            return True
+        for fd in (*descriptors[:2], *descriptors[3:]):
+            os.close(fd)
+        _send_number(descriptors[2], number)
+        process = os.pidfd_open(number)
+        self._running[process] = (number, descriptors[2])
+        self._selector.register(process, selectors.EVENT_READ)
+        return False
+
+    def _report_exit(self, process: int) -> None:
+        number, status = self._running.pop(process)
+        self._selector.unregister(process)
+        os.close(process)
+        _send_number(status, os.waitpid(number, 0)[1])
+        os.close(status)
+
+
+def _read(control: socket.socket) -> Tuple[bytes, List[int]]:
+    request, descriptors, _, _ = socket.recv_fds(control, _LARGEST, 8)
+    return request, descriptors
+
+
+def _accepted(listener: socket.socket) -> Tuple[bytes, List[int]]:
+    """The request of a process of the same user, which sends it at once. A refused one finds its socket closed."""
+    control, _ = listener.accept()
+    with control:
+        control.settimeout(10)
+        credentials = control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        if int.from_bytes(credentials[4:8], sys.byteorder) != os.getuid():
+            return b"", []
+        try:
+            request, descriptors = _read(control)
+        except OSError:
+            return b"", []
+    if request and _is_alike(request):
+        return request, descriptors
+    for fd in descriptors:
+        os.close(fd)
+    return b"", []
+
+
+def _is_alike(request: bytes) -> bool:
+    """Whether a forked process inherits what a new interpreter would inherit from the one that asks for it."""
+    options = json.loads(request)
+    return bool(options["inherited"] == _inherited()) and not is_early(options["env"])
 
 
 def _send_number(fd: int, number: int) -> None:
@@ -172,10 +311,19 @@ def _set_up(request: bytes, descriptors: List[int]) -> str:
         os.dup2(fd, standard)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     # The descriptors of the forking process and of other processes.
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    first = 3
+    for kept in sorted(descriptors[3:]):
+        os.closerange(first, kept)
+        first = kept + 1
+    os.closerange(first, os.sysconf("SC_OPEN_MAX"))
     os.chdir(options["folder"])
     os.environ.clear()
     os.environ.update(options["env"])
+    if "command" in options:
+        os.setsid()
+        for one, limit in options["limits"]:
+            resource.setrlimit(one, limit)
+        _show(options["command"], options["env"])
     sys.argv, sys.path[0] = ["-c"], ""
     sys.modules["__main__"] = types.ModuleType("__main__")
     if "torch" in sys.modules:
@@ -185,9 +333,30 @@ def _set_up(request: bytes, descriptors: List[int]) -> str:
     return str(options["code"])
 
 
+def _show(command: Sequence[str], env: Dict[str, str]) -> None:
+    """Have /proc show the command and the environment: tests and the product look for processes by them.
+
+    ``os.environ.clear`` has moved the environment in use to other memory.
+    """
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    arguments, variables = map(int, fields[45:47]), map(int, fields[47:49])
+    for (begin, end), texts in ((arguments, command), (variables, [f"{name}={env[name]}" for name in env])):
+        size = end - begin
+        shown = b"".join(os.fsencode(one) + b"\0" for one in texts)
+        assert len(shown) < size, f"{_ROOM} bytes are too few for {shown!r}"
+        ctypes.memmove(begin, shown.ljust(size, b"\0"), size)
+
+
+def _listener() -> Optional[socket.socket]:
+    numbers = [one.partition("=")[2] for one in sys.argv if one.startswith("--listener=")]
+    return socket.socket(fileno=int(numbers[0])) if numbers else None
+
+
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        importlib.import_module(name)
+        if not name.startswith("-"):
+            importlib.import_module(name)
     gc.freeze()  # garbage collection in a forked process then neither scans nor copies the shared objects
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a forked process would lack the other threads"
-    exec(compile(_set_up(*_serve(socket.socket(fileno=0))), "<string>", "exec"), sys.modules["__main__"].__dict__)
+    started = _set_up(*_Forker(socket.socket(fileno=0), _listener()).serve())
+    exec(compile(started, "<string>", "exec"), sys.modules["__main__"].__dict__)

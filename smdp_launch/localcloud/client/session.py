@@ -15,12 +15,14 @@ from typing import Any, TypeVar
 import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError
+from botocore.loaders import Loader
 
 from smdp_launch.localcloud.client.connect import Endpoint, LocalCloudError, private
 from smdp_launch.localcloud.layout import StateFolder
 from smdp_launch.localcloud.protocol.signatures import Credentials, Holder
 
 _RETRY_LIMIT = 60.0  # seconds of retries while no server answers
+_MODELS = Loader()  # the services' descriptions, which all sessions of a process read once
 Result = TypeVar("Result")
 
 
@@ -85,6 +87,7 @@ class Session(ABC):
         session = botocore.session.Session({"profile": (None, None, None, None)})  # AWS_PROFILE is not read
         for variable in ("config_file", "credentials_file"):
             session.set_config_variable(variable, os.devnull)
+        session.register_component("data_loader", _MODELS)
         self._client = session.create_client(
             self._service,
             region_name=self._region or endpoint.region,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -135,8 +136,20 @@ def test_a_stop_lets_the_script_save(either_cloud: Cloud) -> None:
 def test_a_stop_right_after_the_start_is_not_lost(cloud: Cloud) -> None:
     cloud.start("early", WAITS)
     cloud.sagemaker.stop_training_job(TrainingJobName="early")
-    cloud.sagemaker.stop_training_job(TrainingJobName="early")
     assert cloud.wait("early")["TrainingJobStatus"] == "Stopped"
+
+
+def test_a_job_may_be_stopped_twice(cloud: Cloud) -> None:
+    cloud.start("twice", WAITS)
+    wait_for((cloud.state_dir / "jobs" / "twice" / "supervisor.pid").exists, "the supervisor")
+    supervisor = cloud.supervisor("twice")
+    os.kill(supervisor, signal.SIGSTOP)  # otherwise the job might end before the second call
+    try:
+        cloud.sagemaker.stop_training_job(TrainingJobName="twice")
+        cloud.sagemaker.stop_training_job(TrainingJobName="twice")
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
+    assert cloud.wait("twice")["TrainingJobStatus"] == "Stopped"
 
 
 def test_the_maximum_runtime_stops_a_job(cloud: Cloud) -> None:

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,8 +17,16 @@ from botocore.exceptions import ClientError
 
 from smdp_launch.localcloud.client.connect import LocalCloudError, private
 from tests.support.services.cloud import BUCKET, Cloud, is_running
+from tests.support.services.forked_servers import really_started
 from tests.support.services.joined_processes import JOINS, end, joined
 from tests.support.waiting import wait_for
+
+
+@pytest.fixture(autouse=True)
+def start() -> Iterator[None]:
+    """The start is the subject."""
+    with really_started():
+        yield
 
 
 def joins(state_dir: Path, seconds: float = 600) -> subprocess.Popen[str]:
