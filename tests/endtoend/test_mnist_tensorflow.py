@@ -83,6 +83,7 @@ def test_mixed_precision_trains_to_nearly_the_same_losses(
     lowered = [event.fields["loss"] for event in ran.events("step")]
     exact = losses(alone(template, tmp_path, digits, "--steps", str(steps)))
     assert len(lowered) == len(exact) == steps
+    assert min(lowered) <= lowered[0] / 2
     worst = max(abs(a - b) / b for a, b in zip(lowered, exact, strict=True))
     print(f"{template}, {precision}: largest relative difference of a loss from fp32 over {steps} steps: {worst:.1e}")
     assert 0 < worst <= 0.2

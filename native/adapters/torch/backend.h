@@ -215,14 +215,17 @@ class EngineBackend final : public c10d::Backend {
     }
     auto fail = [this](const std::string& reason) {
       const std::lock_guard lock_groups(groups_mutex_);
-      for (const GroupPtr& group : segments_) {
-        if (group) {
-          smdp_group_fail(group.get(), reason.c_str());
+      for (const auto* groups : {&segments_, &host_groups_}) {
+        for (const GroupPtr& group : *groups) {
+          if (group) {
+            smdp_group_fail(group.get(), reason.c_str());
+          }
         }
       }
     };
     local_first_ =
-        std::make_shared<LocalFirst>(reducer, parts, getRank(), scatter, gather, device, std::move(fail));
+        std::make_shared<LocalFirst>(reducer, parts, getRank(), scatter, gather,
+                                     scatter ? order_of_steps(parts) : nullptr, device, std::move(fail));
   }
 
   void setSequenceNumberForGroup() override {}  // it starts at 0 on every rank
@@ -371,6 +374,52 @@ class EngineBackend final : public c10d::Backend {
     return group;
   }
 
+  // With groups_mutex_ held. The ranks of this host have two groups for it.
+  std::unique_ptr<StepOrder> order_of_steps(const HostParts& parts) {
+    std::vector<int> mates;
+    bool decides = false;
+    for (const auto& ranks : parts.hosts) {
+      if (std::find(ranks.begin(), ranks.end(), getRank()) != ranks.end()) {
+        for (const int rank : ranks) {
+          mates.push_back(members_[static_cast<std::size_t>(rank)]);
+        }
+        decides = ranks.front() == getRank();
+      }
+    }
+    host_groups_ = {create_group(name_ + ":calls", mates), create_group(name_ + ":steps", mates)};
+    return std::make_unique<StepOrder>(
+        decides, [this] { call_within_host(0, SMDP_BARRIER, nullptr); },
+        [this](uint8_t value) {
+          call_within_host(1, SMDP_BROADCAST, &value);
+          return value;
+        });
+  }
+  // A small call among the ranks of this host; waits for its end. `which`: of host_groups_.
+  void call_within_host(std::size_t which, smdp_collective collective, uint8_t* value) {
+    smdp_call call{};
+    call.size = sizeof(call);
+    call.collective = collective;
+    call.dtype = SMDP_UINT8;
+    call.count = value == nullptr ? 0 : 1;
+    call.input = call.output = value;
+    call.timeout_s = timeout_s_;
+    call.blocking = 1;
+    smdp_operation* operation = nullptr;
+    smdp_error error{};
+    if (smdp_submit(host_group(which).get(), &call, &operation, &error) == SMDP_OK) {
+      smdp_operation_wait(operation, -1, &error);
+      smdp_operation_release(operation);
+    }
+    if (error.code != SMDP_OK) {
+      raise(error);
+    }
+  }
+  GroupPtr host_group(std::size_t which) {
+    const std::lock_guard lock(groups_mutex_);
+    TORCH_CHECK(which < host_groups_.size(), "smddp: this process group was destroyed");
+    return host_groups_[which];
+  }
+
   // Of the ranks that exchange a segment (host_parts.h).
   GroupPtr segment_group(std::size_t segment) {
     const std::lock_guard lock(groups_mutex_);
@@ -384,6 +433,7 @@ class EngineBackend final : public c10d::Backend {
     GroupPtr own;
     std::map<std::string, GroupPtr> lanes;
     std::vector<GroupPtr> segments;
+    std::vector<GroupPtr> host_groups;
     std::shared_ptr<LocalFirst> local_first;
     {
       const std::lock_guard lock(groups_mutex_);
@@ -391,12 +441,14 @@ class EngineBackend final : public c10d::Backend {
       own.swap(group_);
       lanes.swap(lanes_);
       segments.swap(segments_);
+      host_groups.swap(host_groups_);
       local_first.swap(local_first_);
     }
     launcher_.close();
     lanes.clear();
     own.reset();
     segments.clear();
+    host_groups.clear();
     if (local_first) {
       for (const auto& group : local_first->groups()) {
         if (const auto ours = c10::dynamic_intrusive_pointer_cast<EngineBackend>(group)) {
@@ -416,7 +468,8 @@ class EngineBackend final : public c10d::Backend {
   std::shared_ptr<Session> session_;
   GroupPtr group_;
   std::map<std::string, GroupPtr> lanes_;
-  std::vector<GroupPtr> segments_;  // null: this rank is not in it
+  std::vector<GroupPtr> segments_;     // null: this rank is not in it
+  std::vector<GroupPtr> host_groups_;  // for the order of steps
   std::shared_ptr<LocalFirst> local_first_;
   std::string name_;
   std::vector<int> members_;  // as ranks of the engine

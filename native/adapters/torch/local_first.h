@@ -8,9 +8,9 @@
 //
 // The engine adds the hosts' sums in the order of hosts. The order within a host is the backend's own.
 //
-// Step 1 of a call and step 3 of an earlier one come in different orders on different ranks. So each has a
-// process group and a thread of its own, on which the calls follow each other in the order in which they
-// were made.
+// Step 1 of a call may come before or after step 3 of an earlier one. So each has a process group and a
+// thread of its own, on which the calls follow each other in the order in which they were made. The ranks of
+// a host agree on the order of both (step_order.h).
 #pragma once
 
 #include <ATen/ATen.h>
@@ -31,12 +31,16 @@
 #include <vector>
 
 #include "../common/completer.h"
+#include "../common/step_order.h"
 #include "collectives.h"
 #include "host_parts.h"
 #include "line.h"
 #include "work.h"
 
 namespace smdp_torch {
+
+using smdp_adapters::Step;
+using smdp_adapters::StepOrder;
 
 // One all_reduce that sums within the host first. Each step runs on one thread.
 class LocalFirstWork final : public c10d::Work {
@@ -187,16 +191,18 @@ class LocalFirst {
   // Below this many bytes shared memory takes less time than two more steps.
   static constexpr std::size_t kLeastBytes = 64U << 10U;
 
-  // `scatter` and `gather`: two groups of this host's ranks, in their order; null where this rank is alone.
-  // `device`: the kind of tensors that they take; nullopt: any. `fail`: ends the exchanges with the other
-  // hosts, on them too, with a reason.
+  // `scatter` and `gather`: two groups of this host's ranks, in their order, whose steps begin in `order`;
+  // all null where this rank is alone. `device`: the kind of tensors that they take; nullopt: any. `fail`:
+  // ends the exchanges with the other ranks, on them too, with a reason.
   LocalFirst(std::string name, HostParts parts, int rank, BackendPtr scatter, BackendPtr gather,
-             std::optional<c10::DeviceType> device, std::function<void(const std::string& reason)> fail)
+             std::unique_ptr<StepOrder> order, std::optional<c10::DeviceType> device,
+             std::function<void(const std::string& reason)> fail)
       : name_(std::move(name)),
         parts_(std::move(parts)),
         rank_(rank),
         scatter_(std::move(scatter)),
         gather_(std::move(gather)),
+        order_(std::move(order)),
         device_(device),
         fail_(std::move(fail)) {
     for (const auto& ranks : parts_.hosts) {
@@ -297,6 +303,9 @@ class LocalFirst {
       const std::lock_guard lock(broken_mutex_);
       broken_ = job.work->failure();
     }
+    if (order_) {
+      order_->end(job.work->failure());
+    }
     fail_(job.work->failure());
   }
   [[nodiscard]] std::string broken() {
@@ -325,7 +334,9 @@ class LocalFirst {
     if (scatter_) {
       c10d::ReduceScatterOptions options;
       options.reduceOp = job.op;
-      scatter_->_reduce_scatter_base(job.mine, job.flat, options)->wait();
+      const WorkPtr step = order_->run(
+          Step::kScatter, [&] { return scatter_->_reduce_scatter_base(job.mine, job.flat, options); });
+      step->wait();
     }
   }
 
@@ -349,7 +360,9 @@ class LocalFirst {
 
   void gather(Job& job) const {
     if (gather_) {
-      gather_->_allgather_base(job.flat, job.mine)->wait();
+      const WorkPtr step =
+          order_->run(Step::kGather, [&] { return gather_->_allgather_base(job.flat, job.mine); });
+      step->wait();
     }
     if (job.flat.data_ptr() != job.tensor.data_ptr()) {
       const c10::InferenceMode no_versions;  // which inference tensors need, and others allow
@@ -362,6 +375,7 @@ class LocalFirst {
   int rank_;
   BackendPtr scatter_;
   BackendPtr gather_;
+  std::unique_ptr<StepOrder> order_;
   std::optional<c10::DeviceType> device_;
   std::function<void(const std::string& reason)> fail_;
   int64_t begin_ = 0;  // of this rank's lanes

@@ -146,13 +146,16 @@ class Staging {
   // Divides what came back as one tensor.
   void unpack(const at::Tensor& packed, const Tensors& tensors) {
     const c10::StreamGuard guard(returning_);
+    Tensors parts;
     int64_t begin = 0;
     for (const at::Tensor& tensor : tensors) {
-      tensor.copy_(packed.narrow(0, begin, tensor.numel()).view_as(tensor), /*non_blocking=*/true);
+      parts.push_back(packed.narrow(0, begin, tensor.numel()).view_as(tensor));
       begin += tensor.numel();
-      note_use(tensor);
     }
-    note_use(packed);
+    copy_all(parts, tensors);
+    for (const at::Tensor& tensor : tensors) {
+      note_use(tensor);  // copy_back() has noted the use of `packed`
+    }
   }
 
   // The caller's stream waits for all copies back.
@@ -174,6 +177,17 @@ class Staging {
     std::size_t bytes = 0;     // queued
     std::optional<c10::Event> copied;
   };
+
+  // By one kernel where torch has it.
+  static void copy_all(const Tensors& from, const Tensors& to) {
+#if SMDP_TORCH_FROM(2, 2)
+    at::_foreach_copy_(to, from, /*non_blocking=*/true);
+#else
+    for (std::size_t i = 0; i < to.size(); ++i) {
+      to[i].copy_(from[i], /*non_blocking=*/true);
+    }
+#endif
+  }
 
   void note_use(const at::Tensor& used) {
     if (!used.is_cpu()) {  // memory of the host tracks its copies itself

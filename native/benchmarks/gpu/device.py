@@ -10,14 +10,19 @@ from typing import Any, Callable, List
 import torch
 
 
-def this_gpu(kind: str) -> torch.device:
-    """The GPU of this rank; ranks share GPUs where a host has fewer than ranks."""
+def this_gpu(kind: str, *, every_rank_its_own: bool = False) -> torch.device:
+    """The GPU of this rank; ranks share GPUs where a host has fewer than ranks.
+
+    Args:
+        every_rank_its_own: the simulated hosts have different GPUs, too, if there are enough.
+    """
     if kind == "emulated":
         from smdp_engine import cuda_on_cpu
 
         torch.set_num_threads(1)
         cuda_on_cpu.install()
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    number = int(os.environ.get("RANK" if every_rank_its_own else "LOCAL_RANK", "0"))
+    device = torch.device("cuda", number % torch.cuda.device_count())
     torch.cuda.set_device(device)
     return device
 

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
+import sanitizer
+
 _QUERY = """
 import json, torch
 from smdp_engine import cuda_on_cpu
@@ -52,7 +54,7 @@ def describe(kind: str) -> Dict[str, Any]:
         listed=listed(_nvidia_smi("-L")),
         launch_blocking=os.environ.get("CUDA_LAUNCH_BLOCKING", ""),
         visible=os.environ.get("CUDA_VISIBLE_DEVICES", ""),
-        sanitizer=shutil.which("compute-sanitizer"),
+        sanitizer=sanitizer.found_at(),
     )
     return found
 

@@ -25,11 +25,12 @@ import job
 import machine
 
 #: In the order in which they run: the shortest and the most important first.
-PROGRAMS = ("tests", "copies", "beside", "groups", "faults", "losses", "steps", "mnist", "sanitizer")
+PROGRAMS = ("tests", "copies", "within", "beside", "groups", "faults", "losses", "steps", "mnist", "sanitizer")
 #: The rows of a program that was not started.
 WHAT = {
     "tests": "tests/gpu",
     "copies": "copies of a bucket of 25 MiB against pinned copies",
+    "within": "sums within the host first: values and time",
     "beside": "matrix products slowed by an exchange",
     "groups": "bytes on the GPU after 1,000 groups",
     "faults": "faults of a GPU",

@@ -8,10 +8,12 @@ Example: ``python native/benchmarks/gpu/sanitizer.py``
 """
 
 import argparse
+import os
 import re
 import shutil
 import sys
-from typing import List
+from pathlib import Path
+from typing import List, Optional
 
 import figures
 import job
@@ -55,6 +57,12 @@ def work(arguments: argparse.Namespace) -> None:
     dist.destroy_process_group()
 
 
+def found_at() -> Optional[str]:
+    """The path of compute-sanitizer: on PATH, or in the CUDA toolkit, whose programs are not always there."""
+    toolkit = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
+    return shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path=str(toolkit / "bin"))
+
+
 def errors_in(output: str) -> int:
     """The errors in the summaries of compute-sanitizer.
 
@@ -69,14 +77,15 @@ def errors_in(output: str) -> int:
 
 def measure(arguments: argparse.Namespace) -> List[figures.Figure]:
     found = []
-    path = shutil.which("compute-sanitizer")
+    path = found_at()
     for tool in arguments.tools.split(","):
         name = f"errors that compute-sanitizer's {tool} reports"
         if path is None:
             found.append(figures.not_run(name, "compute-sanitizer is not installed (it is part of the CUDA toolkit)"))
             continue
         program = [sys.executable, str(job.HERE / "sanitizer.py"), "--device", arguments.device]
-        command = [path, "--tool", tool, "--target-processes", "all", *program]
+        # Calls that return an error are no reports: cudaEventQuery() does for each event that has not passed yet.
+        command = [path, "--tool", tool, "--target-processes", "all", "--report-api-errors", "no", *program]
         settings = {**job.options(arguments), "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
         sys.stderr.write(f"compute-sanitizer --tool {tool}: 1+1 ranks\n")
         ended = job.ranks([1, 1], command, limit_s=LIMIT_S, environment=settings)

@@ -3,7 +3,8 @@
 Three measurements of the same ranks on the same machine: steps that compute and exchange nothing, the exchange of the
 same buckets without computing, and whole steps. The bound of a step comes from the first two: after a bucket is ready,
 it and all later buckets must still be exchanged, and the optimizer follows. The tokens of a step are chosen so that
-computing takes as long as the exchange. The time of a step is that of its slowest rank.
+computing takes as long as the exchange, as far as the memory of the GPU allows; the backward pass computes each block
+again, so that the ranks that share a GPU have room for these tokens. The time of a step is that of its slowest rank.
 
 Example: ``python native/benchmarks/gpu/steps.py --layout 2x4``
 """
@@ -19,6 +20,11 @@ import job
 
 MOST = 1.05
 LIMIT_S = 420
+MOST_TOKENS = 16_384
+#: Of the GPU's memory, for all ranks that share it; the rest is for what the allocator cannot use again.
+SHARE_OF_MEMORY = 0.85
+#: What CUDA and cuBLAS need for each process.
+CONTEXT_BYTES = 1 << 30
 
 
 def parse() -> argparse.Namespace:
@@ -44,7 +50,7 @@ class Steps:
         self.gpu = gpu
         self.size = transformer.SMALL if arguments.small else transformer.LARGE
         torch.manual_seed(1)
-        model = transformer.Transformer(self.size).to(gpu)
+        model = transformer.Transformer(self.size, recomputes=True).to(gpu)
         self.parameters = transformer.parameters(model)
         self.exchanging = DistributedDataParallel(model)
         self.computing = DistributedDataParallel(model)
@@ -69,6 +75,18 @@ class Steps:
         length = min(self.size.length, max(8, tokens))
         shape = (max(1, round(tokens / length)), length + 1)
         self.tokens = self._torch.randint(0, self.size.words, shape, device=self.gpu)
+        self._torch.cuda.reset_peak_memory_stats()
+
+    def most_tokens(self) -> int:
+        """The tokens for which this rank's share of the GPU is enough, by the steps so far."""
+        cuda = self._torch.cuda
+        always = cuda.memory_allocated()
+        of_tokens = cuda.max_memory_allocated() - always
+        if of_tokens <= 0:
+            return MOST_TOKENS  # the emulation has no memory of its own
+        ranks = -(-self._dist.get_world_size() // cuda.device_count())
+        share = SHARE_OF_MEMORY * cuda.get_device_properties(self.gpu).total_memory / ranks - CONTEXT_BYTES
+        return min(MOST_TOKENS, max(8, int(self.chosen * (share - always) / of_tokens)))
 
     @property
     def chosen(self) -> int:
@@ -138,7 +156,7 @@ def bound_ms(computed: Dict[str, Any], exchanged: List[float]) -> float:
 def calibrate(steps: Steps, dist: Any, tokens: int) -> Dict[str, Any]:
     """The medians of the slowest rank, after tokens were chosen with which computing takes as long as the exchange."""
     steps.choose(tokens or 256)
-    turns = 3
+    turns = 4  # the memory of few tokens says little about that of many
     for turn in range(turns):
         rows = steps.steps(steps.computing, 5)
         parts = medians([[row["backward"], row["optimizer"], *row["ready"]] for row in rows])
@@ -146,9 +164,9 @@ def calibrate(steps: Steps, dist: Any, tokens: int) -> Dict[str, Any]:
         exchanged = slowest(dist, medians(steps.exchanges(5)))
         if tokens or turn == turns - 1:
             break
-        wanted: List[Any] = [round(steps.chosen * exchanged[-1] / backward)]
+        wanted: List[Any] = [min(steps.most_tokens(), max(8, round(steps.chosen * exchanged[-1] / backward)))]
         dist.broadcast_object_list(wanted, src=0)
-        steps.choose(min(16_384, max(8, wanted[0])))
+        steps.choose(wanted[0])
     computed = {"backward": backward, "optimizer": optimizer, "ready": ready}
     return {"computed": computed, "exchanged": exchanged}
 

@@ -1,10 +1,11 @@
 """A decoder-only transformer in plain operations, and batches of random tokens that it can learn by heart."""
 
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Callable, Dict, List, NamedTuple
 
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 
 class Size(NamedTuple):
@@ -48,9 +49,16 @@ class Block(nn.Module):
         return (weights @ values).transpose(1, 2).reshape(batch, length, width)
 
 
+#: Tokens whose scores for all words are in memory at once.
+_TOKENS_SCORED = 1024
+
+
 class Transformer(nn.Module):
-    def __init__(self, size: Size) -> None:
+    """``recomputes``: the backward pass computes what is in a block again, which needs less memory for each token."""
+
+    def __init__(self, size: Size, *, recomputes: bool = False) -> None:
         super().__init__()
+        self.recomputes = recomputes
         self.words = nn.Embedding(size.words, size.width)
         self.places = nn.Embedding(size.length, size.width)
         self.blocks = nn.Sequential(*(Block(size) for _ in range(size.layers)))
@@ -63,9 +71,23 @@ class Transformer(nn.Module):
         """The loss of each next token."""
         known, wanted = tokens[:, :-1], tokens[:, 1:]
         places = torch.arange(known.shape[1], device=tokens.device)
-        x = self.last(self.blocks(self.words(known) + self.places(places)))
+        x = self.words(known) + self.places(places)
+        for block in self.blocks:
+            x = self._run(block, x)
+        x, wanted = self.last(x).reshape(-1, x.shape[-1]), wanted.reshape(-1)
+        most = _TOKENS_SCORED if self.recomputes else len(x)
+        losses = [self._run(self.loss_of, *both) for both in zip(x.split(most), wanted.split(most))]
+        return torch.stack(losses).sum() / len(x)
+
+    def loss_of(self, x: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
         scores = functional.linear(x, self.words.weight)
-        return functional.cross_entropy(scores.reshape(-1, scores.shape[-1]).float(), wanted.reshape(-1))
+        return functional.cross_entropy(scores.float(), wanted, reduction="sum")
+
+    def _run(self, part: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> torch.Tensor:
+        if not self.recomputes:
+            return part(*inputs)
+        again: torch.Tensor = checkpoint(part, *inputs, use_reentrant=False, preserve_rng_state=False)
+        return again
 
 
 def parameters(model: nn.Module) -> int:

@@ -29,6 +29,11 @@ ROWS: Dict[str, Dict[str, str]] = {
         "copies of a bucket to the GPU, 2 hosts on one bus, 1 MiB: share of the rate of a pinned copy alone": NOT_RUN,
         "ranks with a wrong sum, 2 hosts on one bus, 1 MiB": HOLDS,
     },
+    "within": {
+        "elements with a wrong sum, smddp within the host, 2+2 ranks, 4 buckets of 1 MiB": HOLDS,
+        "time of sums, smddp within the host / shm, 2+2 ranks, 4 buckets of 1 MiB": SHOWN,
+        "time of sums, nccl within the host / shm": NOT_RUN,
+    },
     "beside": {
         "matrix products slowed by an exchange": TIMED,
         "share of the products that was beside the exchange": TIMED,
@@ -108,11 +113,11 @@ def test_table_states_why_nothing_ran_without_a_gpu(tmp_path: Path) -> None:
     ran = measure("--out", str(tmp_path))
     assert ran.returncode == 2, ran.stderr
     rows = table_rows(ran.stdout)
-    assert len(rows) == 9
+    assert len(rows) == 10
     assert {row[3] for row in rows} == {"not run"}
     assert all(row[4].startswith("no GPU: torch ") for row in rows), rows
     assert table_rows((tmp_path / "table.md").read_text()) == rows
-    assert ran.stdout.splitlines()[-1].startswith("0 holds, 0 MISSED, 0 shown, 9 not run; ")
+    assert ran.stdout.splitlines()[-1].startswith("0 holds, 0 MISSED, 0 shown, 10 not run; ")
 
 
 @pytest.mark.runs

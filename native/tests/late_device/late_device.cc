@@ -20,6 +20,7 @@
 #include <pybind11/pybind11.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -150,6 +151,10 @@ struct Mark {
     std::unique_lock lock(mutex);
     changed.wait(lock, [this] { return passed; });
   }
+  bool has_passed() {
+    const std::lock_guard lock(mutex);
+    return passed;
+  }
 };
 
 std::shared_ptr<Mark> mark(Queue& queue) {
@@ -169,6 +174,36 @@ struct Block {
   c10::StreamId made_on;
 };
 
+// Released memory that is not given out again, to see who writes to it. Guarded by memory_mutex.
+std::atomic<bool> keeping_released = false;
+std::vector<std::pair<unsigned char*, size_t>>& kept_released =
+    *new std::vector<std::pair<unsigned char*, size_t>>;
+
+struct Released {
+  unsigned char* memory;
+  size_t bytes;
+  std::vector<std::shared_ptr<Mark>> marks;  // of the streams that use it
+};
+
+// Overwrites the memory when its streams have passed, whether other memory still waits or not.
+void collect(Released released) {
+  static Queue& dustmen = *new Queue;  // no stream waits for them
+  dustmen.add([released = std::move(released)] {
+    const auto& marks = released.marks;
+    if (!std::all_of(marks.begin(), marks.end(), [](const auto& one) { return one->has_passed(); })) {
+      collect(released);
+      return;
+    }
+    std::memset(released.memory, 0xCD, released.bytes);
+    if (!keeping_released) {
+      std::free(released.memory);
+      return;
+    }
+    const std::lock_guard lock(memory_mutex);
+    kept_released.emplace_back(released.memory, released.bytes);
+  });
+}
+
 void let_go(void* context) {
   const std::unique_ptr<Block> block(static_cast<Block*>(context));
   std::vector<std::shared_ptr<Mark>> marks;
@@ -180,14 +215,7 @@ void let_go(void* context) {
     users.erase(block->memory);
     marks.push_back(mark(queue_of(stream_of(block->made_on))));
   }
-  static Queue& dustmen = *new Queue;  // no stream waits for them
-  dustmen.add([memory = block->memory, bytes = block->bytes, marks] {
-    for (const auto& user : marks) {
-      user->wait();
-    }
-    std::memset(memory, 0xCD, bytes);
-    std::free(memory);
-  });
+  collect({static_cast<unsigned char*>(block->memory), block->bytes, std::move(marks)});
 }
 
 struct DeviceMemory final : c10::Allocator {
@@ -300,9 +328,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (event == nullptr) {
       return true;
     }
-    Mark& mark = **static_cast<Event*>(event);
-    const std::lock_guard lock(mark.mutex);
-    return mark.passed;
+    return (*static_cast<Event*>(event))->has_passed();
   }
   void synchronizeEvent(void* event) const override {
     if (event != nullptr) {
@@ -375,6 +401,12 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
   return copy_from(from, to, false);
 }
 
+void foreach_copy(at::TensorList to, at::TensorList from, bool non_blocking) {
+  for (size_t i = 0; i < to.size(); ++i) {
+    to[i].copy_(from[i], non_blocking);
+  }
+}
+
 const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef size,
                          std::optional<at::MemoryFormat> /*format*/) {
   const at::Tensor larger = at::empty(size, self.options());
@@ -395,6 +427,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, module) {
   module.impl("_reshape_alias", &at::native::_reshape_alias);
   module.impl("resize_", &resize);
   module.impl("_copy_from", &copy_from);
+  module.impl("_foreach_copy_", &foreach_copy);
   module.impl("_copy_from_and_resize", &copy_from_and_resize);
 }
 
@@ -445,6 +478,24 @@ PYBIND11_MODULE(late_device, module) {
   module.def("fail_copies", [](bool fails) { failing_copies = fails; });
   // So many allocations succeed from here on; below 0: all.
   module.def("limit_allocations", [](int left) { allocations_left = left; });
+  // From here on released memory is not given out again; false: as before.
+  module.def("keep_released", [](bool keeps) { keeping_released = keeps; });
+  module.def("count_released", [] {
+    const std::lock_guard lock(memory_mutex);
+    return kept_released.size();
+  });
+  // The number of kept pieces, and of those that were written to after their release; frees them.
+  module.def("released", [] {
+    const std::lock_guard lock(memory_mutex);
+    size_t written = 0;
+    const size_t pieces = kept_released.size();
+    for (const auto& [memory, bytes] : kept_released) {
+      written += std::any_of(memory, memory + bytes, [](unsigned char one) { return one != 0xCD; }) ? 1 : 0;
+      std::free(memory);
+    }
+    kept_released.clear();
+    return std::pair(pieces, written);
+  });
   module.def("capture", [](bool captures) { capturing = captures; });
   module.def("refuse_to_register", [](bool refuses) { refusing = refuses; });
   // Bytes of the memory that is registered.

@@ -14,7 +14,6 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 
 NATIVE = Path(__file__).resolve().parents[2]
@@ -22,184 +21,15 @@ ADAPTERS = NATIVE / "adapters"
 FOLDER = NATIVE / "build" / "planted_waits"
 sys.path[:0] = [str(NATIVE / "tests" / "support"), str(Path(__file__).parent)]
 
-
-@dataclass(frozen=True)
-class Wait:
-    name: str
-    file: str  # below native/adapters/torch
-    right: str
-    wrong: str  # {planted} becomes the condition
-    cases: tuple[str, ...]  # those that must find it, of all_cases()
-    env: dict[str, str] = field(default_factory=dict)
-
-
-LOCAL_FIRST = {"SMDP_LOCAL_REDUCER": "smddp"}
-WAITS = (
-    Wait(
-        "the copies to the host wait for the caller's stream",
-        "staging.h",
-        "    queued.block(leaving_);\n",
-        "    if (!({planted})) queued.block(leaving_);\n",
-        ("sums",),
-    ),
-    Wait(
-        "the copies back wait for the caller's stream",
-        "staging.h",
-        "    queued.block(returning_);\n",
-        "    if (!({planted})) queued.block(returning_);\n",
-        ("outputs that the caller's stream still writes",),
-    ),
-    Wait(
-        "a call waits for its copies to the host",
-        "staging.h",
-        "copied && !copied->query()) {{",
-        "copied && !({planted}) && !copied->query()) {{",
-        ("sums",),
-    ),
-    Wait(
-        "the caller's stream waits for the copies back",
-        "work.h",
-        "    if (staging_) {{\n      staging_->block_caller();\n    }}\n    return true;\n  }}\n  void synchronize",
-        "    if (staging_ && !({planted})) {{\n      staging_->block_caller();\n    }}\n    return true;\n  }}\n"
-        "  void synchronize",
-        ("waiting blocks the stream and not the host",),
-    ),
-    Wait(
-        "the caller's stream waits when a call is found complete",
-        "work.h",
-        "if (staging_ && isSuccess()) {{",
-        "if (staging_ && !({planted}) && isSuccess()) {{",
-        ("waiting blocks the stream and not the host",),
-    ),
-    Wait(
-        "a future's callbacks wait for the copies back",
-        "work.h",
-        "        copies.emplace(staging_->returning());\n",
-        "        if (!({planted})) copies.emplace(staging_->returning());\n",
-        ("waiting blocks the stream and not the host",),
-    ),
-    Wait(
-        "a tensor that was released waits for the copies back",
-        "staging.h",
-        "    if (!used.is_cpu()) {{  // memory",
-        "    if (!used.is_cpu() && !({planted})) {{  // memory",
-        ("released memory is not reused too early",),
-    ),
-    Wait(
-        "registered memory is not reused before the copies back",
-        "host_memory.h",
-        "leaving_.front().passed.query()",
-        "(({planted}) || leaving_.front().passed.query())",
-        ("memory is not reused before the copies back are complete",),
-    ),
-    Wait(
-        "the sum within the host waits for the caller's stream",
-        "local_first.h",
-        "      queued.block(*beside_);\n",
-        "      if (!({planted})) queued.block(*beside_);\n",
-        ("sums within the host first",),
-        LOCAL_FIRST,
-    ),
-    Wait(
-        "the exchange waits for the sum within the host",
-        "local_first.h",
-        "      scatter_->_reduce_scatter_base(job.mine, job.flat, options)->wait();\n",
-        "      const auto step = scatter_->_reduce_scatter_base(job.mine, job.flat, options);\n"
-        "      if (!({planted})) step->wait();\n",
-        ("sums within the host first",),
-        LOCAL_FIRST,
-    ),
-    Wait(
-        "the distribution within the host waits for the exchange",
-        "local_first.h",
-        "      work->wait(kNoTimeout);\n    }}\n  }}\n\n  void gather",
-        "      if (!({planted})) work->wait(kNoTimeout);\n    }}\n  }}\n\n  void gather",
-        ("sums within the host first",),
-        LOCAL_FIRST,
-    ),
-    Wait(
-        "the work waits for the distribution within the host",
-        "local_first.h",
-        "      gather_->_allgather_base(job.flat, job.mine)->wait();\n",
-        "      const auto step = gather_->_allgather_base(job.flat, job.mine);\n"
-        "      if (!({planted})) step->wait();\n",
-        ("sums within the host first",),
-        LOCAL_FIRST,
-    ),
-    Wait(
-        "the caller's stream waits for a sum within the host first",
-        "local_first.h",
-        '"smddp: ", failure_);\n    block_caller();\n',
-        '"smddp: ", failure_);\n    if (!({planted})) block_caller();\n',
-        ("waiting for a sum within the host first blocks the stream",),
-        LOCAL_FIRST,
-    ),
-    Wait(
-        "the caller's stream waits when a sum within the host first is found complete",
-        "local_first.h",
-        "    if (over_ && failure_.empty()) {{\n      block_caller();",
-        "    if (over_ && failure_.empty() && !({planted})) {{\n      block_caller();",
-        ("waiting for a sum within the host first blocks the stream",),
-        LOCAL_FIRST,
-    ),
-    Wait(
-        "a future's callbacks wait for a sum within the host first",
-        "local_first.h",
-        "        if (beside_) {{\n          guard.emplace(*beside_);\n        }}\n        future_->markCompleted",
-        "        if (beside_ && !({planted})) {{\n          guard.emplace(*beside_);\n        }}\n"
-        "        future_->markCompleted",
-        ("waiting for a sum within the host first blocks the stream",),
-        LOCAL_FIRST,
-    ),
-)
-
-CASES = {
-    "outputs that the caller's stream still writes": """
-out = empty(SMALL)
-out.cpu()
-late_device.use_stream(9)
-late_device.hold_stream(9, rank != 0)  # the stream is late
-out.copy_(torch.full((SMALL,), 77.0), non_blocking=True)  # the results come after these
-work = dist.broadcast(slowly(mine(SMALL, of=0)) if rank == 0 else out, src=0, async_op=True)
-work.wait()
-late_device.use_stream(0)
-time.sleep(0.05)  # in which copies that do not wait are made
-late_device.hold_stream(9, False)
-late_device.synchronize_stream(9)
-assert rank == 0 or same(out, mine(SMALL, of=0))
-""",
-    "sums within the host first": """
-for count in (20_000, 100_001, LARGE):
-    for dtype in (torch.float32, torch.float16, torch.int64):
-        if count * torch.empty(0, dtype=dtype).element_size() < 65536: continue
-        t = slowly(mine(count, dtype)); dist.all_reduce(t); assert same(t, summed(count, dtype)), (count, dtype)
-works = [(t, dist.all_reduce(t, async_op=True)) for t in [slowly(mine(50_000 + i)) for i in range(8)]]
-for t, work in reversed(works): work.wait(); assert same(t, summed(t.numel())), t.numel()
-""",
-    "waiting for a sum within the host first blocks the stream": """
-def doubled(future): return [2 * t for t in future.value()]
-for way in ("wait", "test", "future", "callback"):
-    t = slowly(mine(100_001))  # an odd number: the end of the call is a copy on the call's own stream
-    t.cpu()
-    own = late_device.next_stream()
-    late_device.delay_stream(own, 300)
-    work = dist.all_reduce(t, async_op=True)
-    if way == "wait": work.wait()
-    elif way == "future": work.get_future().wait()
-    elif way == "callback": t = work.get_future().then(doubled).wait()[0]
-    else:
-        while not work.is_completed(): time.sleep(0.001)
-    assert same(t, summed(100_001) * (2 if way == "callback" else 1)), way
-    late_device.delay_stream(own, 3)
-""",
-}
+from waits import HELD_CASES, LOCAL_FIRST_CASES, WAITS, Wait  # noqa: E402
 
 
 def all_cases() -> dict[str, str]:
     import device_cases
     import registered_memory_cases
 
-    return {**device_cases.CASES, **device_cases.HELD, **registered_memory_cases.CASES, **CASES}
+    late = {**device_cases.CASES, **device_cases.HELD, **registered_memory_cases.CASES}
+    return {**late, **LOCAL_FIRST_CASES, **HELD_CASES}
 
 
 def edited(text: str, wait: Wait) -> str:
@@ -264,15 +94,18 @@ def build(sources: Path) -> Path:
 
 
 def failed_cases(wait: Wait, installed: Path) -> list[str]:
-    """The cases of the wait that some rank did not pass without it."""
+    """The cases of the wait that some rank did not pass without it, and the end of the job likewise."""
     import late_job
     import ranks
 
     cases = {name: all_cases()[name] for name in wait.cases}
     path = os.pathsep.join([str(installed), late_job.path()])
     env = {**wait.env, "SMDP_PLANTED": wait.name, "PYTHONPATH": path}
-    outcomes = ranks.start([2, 2], late_job.script(cases), env=env).finish(timeout=280)
-    return [name for name in cases if any(f"passed {name}\n" not in outcome.out for outcome in outcomes)]
+    outcomes = ranks.start([2, 2], late_job.script(cases, wait.end), env=env).finish(timeout=280)
+    found = [name for name in cases if any(f"passed {name}\n" not in outcome.out for outcome in outcomes)]
+    if not found and any(outcome.code != 0 for outcome in outcomes):
+        found = ["the end of the job"]
+    return found
 
 
 def main() -> int:

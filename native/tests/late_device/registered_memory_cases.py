@@ -50,5 +50,57 @@ work.wait(); assert (t.cpu() == size).all()
 works = [(t, dist.all_reduce(t, async_op=True)) for t in [slowly(mine(LARGE)) for _ in range(4)]]
 for t, work in works: work.wait(); assert same(t, summed(LARGE))
 """,
+    "loose tensors that were released are not reused too early": """
+ts = [slowly(mine(count)) for count in (LARGE, LARGE + 1)]
+for t in ts: t.cpu()
+back = late_device.next_stream() % 8 + 1  # the stream of the copies back
+late_device.delay_stream(back, 600)
+# Not through torch.distributed, which makes a future. It would note the tensors too.
+work = dist.group.WORLD._get_backend(device).allreduce_coalesced(ts)
+late_device.keep_released(True)
+del ts, t, work  # no stream of the caller waits for them
+while late_device.count_released() == 0: time.sleep(0.01)  # the last copies are queued
+late_device.synchronize_stream(back)
+time.sleep(0.3)
+pieces, written = late_device.released()
+assert written == 0, (pieces, written)
+late_device.keep_released(False)
+late_device.delay_stream(back, 3)
+""",
+    "packed tensors are divided before their memory is released": """
+ts = [slowly(mine(1000 + i)) for i in range(4)]
+for t in ts: t.cpu()
+back = late_device.next_stream() % 8 + 1
+late_device.delay_stream(back, 200)
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    dist.all_reduce_coalesced(ts)
+assert all(same(t, summed(1000 + i)) for i, t in enumerate(ts))
+late_device.delay_stream(back, 3)
+""",
+    "memory of a failed call is not used again": """
+late, other = dist.new_group(timeout=datetime.timedelta(seconds=1)), dist.new_group()
+t, u = slowly(mine(SMALL)), slowly(torch.full((SMALL,), 5.0))
+t.cpu(); u.cpu()
+leaving = late_device.next_stream()  # the stream of the copies to the host
+late_device.hold_stream(leaving, True)
+try:
+    dist.all_reduce(t, group=late)
+    raise AssertionError("it ended")
+except RuntimeError as error:
+    assert "the device has not finished" in str(error), error
+time.sleep(0.1)  # in which memory that nothing waits for is free
+if rank == 0:
+    work = dist.all_reduce(u, group=other, async_op=True)
+    time.sleep(0.2)  # its values are on the host
+    late_device.hold_stream(leaving, False)  # the copy of the failed call is made
+    late_device.synchronize_stream(leaving)
+meet("the late copy was made")
+if rank != 0:
+    late_device.hold_stream(leaving, False)
+    work = dist.all_reduce(u, group=other, async_op=True)
+work.wait()
+assert same(u, torch.full((SMALL,), 5.0 * size))
+""",
 }
 SMALL_MEMORY = "more tensors than the registered memory holds"

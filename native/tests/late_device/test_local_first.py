@@ -4,14 +4,14 @@ from typing import Dict, List
 
 import device_cases
 import late_job
-import planted_waits
 import pytest
 import ranks
+import waits
 
 pytestmark = [pytest.mark.torch, pytest.mark.runs, late_job.needs_torch]
 
 CASES: Dict[str, str] = {
-    **planted_waits.CASES,
+    **waits.LOCAL_FIRST_CASES,
     **{
         name: device_cases.CASES[name]
         for name in ("calls for host and device keep their order", "models train as on the host")

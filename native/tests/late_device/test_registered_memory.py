@@ -6,6 +6,7 @@ import device_cases
 import late_job
 import pytest
 import ranks
+import waits
 from registered_memory_cases import CASES, SMALL_MEMORY
 
 pytestmark = [pytest.mark.torch, pytest.mark.runs, late_job.needs_torch]
@@ -30,23 +31,7 @@ def test_destroying_the_group_undoes_the_registration() -> None:
 
 
 def test_memory_stays_registered_while_a_copy_uses_it() -> None:
-    call = {
-        "a call": """
-out = empty(SMALL)
-out.cpu()
-work = dist.broadcast(slowly(mine(SMALL, of=0)) if rank == 0 else out, src=0, async_op=True)
-late_device.hold(rank != 0)
-work.wait()
-globals()["out"] = out
-"""
-    }
-    end = """
-dist.destroy_process_group()
-assert (late_device.registered() > 0) == (rank != 0), late_device.registered()
-late_device.hold(False)
-print("ended", flush=True)
-"""
-    for outcome in late_job.run([2], call, end=end):
+    for outcome in late_job.run([2], waits.HELD_CASES, end=waits.HELD_AT_THE_END):
         assert "ended" in outcome.out and outcome.code == 0, outcome.err
 
 
