@@ -176,6 +176,7 @@ CONTENDERS = {
     for contender in (
         Contender("smdp", _engine({})),
         Contender("smdp-fabric", _engine(FABRIC), library="fabric"),
+        Contender("smdp-fabric-messages", _engine({**FABRIC, "SMDP_FABRIC_WRITES": "0"}), library="fabric"),
         Contender("smdp-timeline", _engine({"SMDP_TIMELINE": "/tmp/timeline"})),
         Contender("gloo", _torch("gloo", {"GLOO_SOCKET_IFNAME": "eth0"})),
         Contender("gloo-alone", gloo_alone, ("float32",)),

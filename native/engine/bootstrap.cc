@@ -72,7 +72,8 @@ std::string plan_text(const Options& o) {
          " SMDP_BULK_KIB=" + std::to_string(o.bulk_kib) + " SMDP_WINDOW=" + std::to_string(o.window) +
          " SMDP_BUFFERS_IN_FLIGHT=" + std::to_string(o.buffers_in_flight) +
          " SMDP_STREAMS=" + std::to_string(o.streams) + " SMDP_WIRE_DTYPE=" + o.wire_dtype +
-         " SMDP_LOCAL_REDUCER=" + o.local_reducer + " SMDP_TRANSPORT=" + o.transport;
+         " SMDP_LOCAL_REDUCER=" + o.local_reducer + " SMDP_TRANSPORT=" + o.transport +
+         (o.fabric_writes ? "" : " SMDP_FABRIC_WRITES=0");
 }
 
 class Bootstrap {

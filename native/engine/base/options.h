@@ -17,6 +17,7 @@ namespace smdp {
 struct Options {
   std::string transport = "tcp";
   std::string libfabric;
+  bool fabric_writes = true;
   std::string interface;
   std::string port_range = "0";
   bool ipv6 = false;

@@ -66,8 +66,10 @@ std::optional<FrameHeader> decode(std::span<const std::byte, kFrameBytes> in) {
                      static_cast<std::uint8_t>(header.call.op) < kReduceOps;
   const bool has_payload = header.type == FrameType::kHostSum || header.type == FrameType::kPublish ||
                            header.type == FrameType::kSend;
-  const std::uint64_t most =
-      has_payload ? kMaxPayload : (header.type == FrameType::kAbort ? kMaxText : std::uint64_t{0});
+  const std::uint64_t most = has_payload                               ? kMaxPayload
+                             : header.type == FrameType::kAbort        ? kMaxText
+                             : header.type == FrameType::kFabricCredit ? kMaxSlots
+                                                                       : std::uint64_t{0};
   if (magic != kFrameMagic || reserved != 0 || !known || header.payload > most ||
       (has_payload && header.payload != header.bytes && header.payload * 2 != header.bytes)) {
     return std::nullopt;

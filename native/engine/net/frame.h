@@ -14,7 +14,7 @@
 
 namespace smdp {
 
-inline constexpr std::uint16_t kProtocolVersion = 6;
+inline constexpr std::uint16_t kProtocolVersion = 7;
 inline constexpr std::uint32_t kFrameMagic = 0x50444d53;  // "SMDP"
 inline constexpr std::size_t kFrameBytes = 72;
 
@@ -50,7 +50,7 @@ enum class FrameType : std::uint8_t {
   kReleased = 18,
   // About the frames that the other rank sends, or the sender sent, over a fabric (ofi_transport.h), and not
   // over one themselves.
-  kFabricCredit = 19,  // `offset` of them were taken so far
+  kFabricCredit = 19,  // `offset` of them were taken so far; payload: the slots of the next ones, if any
   kFabricEnd = 20,     // `offset` of them were sent in all
 };
 inline constexpr std::uint8_t kFrameTypes = 21;
@@ -91,5 +91,6 @@ std::uint32_t sender_of(std::span<const std::byte, kFrameBytes> in);
 
 inline constexpr std::uint64_t kMaxPayload = 64U << 20U;  // the largest piece
 inline constexpr std::uint64_t kMaxText = 4096;           // payload of kAbort
+inline constexpr std::uint64_t kMaxSlots = 64;            // payload of kFabricCredit
 
 }  // namespace smdp

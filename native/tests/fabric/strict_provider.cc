@@ -4,12 +4,16 @@
 //   memory       every vector lies in live registered memory and comes with its descriptor; provider keys
 //   messages     at most two vectors; a message arrives in pieces over several progress calls, and never
 //                without a posted receive buffer (the engine's credits are to prevent that)
+//   writes       only with the key that the provider drew, within memory that is open to writes, and with an
+//                immediate of 4 bytes; the bytes arrive in random order, the immediate after them, and the
+//                receiver hears neither of the length nor of the context
 //   completions  in random order, delayed, on both sides; the memory of a send is read until its completion
 //   calls        return -EAGAIN at random, also where there is room; progress only in the queue's read()
 //   addresses    of 32 bytes
 //   waits        none: a completion queue with a wait object is refused
 //
-// A broken rule ends the process with its text. STRICT_SEED: the seed of the random choices.
+// A broken rule ends the process with its text. STRICT_SEED: the seed of the random choices. STRICT_WRITES:
+// 0, no endpoint has writes; some, every other one.
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -49,6 +53,7 @@ struct Random {
 };
 
 struct Endpoint;
+struct Region;
 
 struct World {
   std::mutex mutex;  // guards everything of the provider
@@ -56,6 +61,8 @@ struct World {
   std::map<std::uint64_t, Endpoint*> endpoints;
   std::uint64_t next_endpoint = 1;
   std::set<const void*> regions;
+  std::map<std::uint64_t, const Region*> keys;
+  bool offers_writes = false;  // at the last question
 };
 
 World& world() {
@@ -67,9 +74,10 @@ struct Region {
   fi::Mr mr{};
   const std::byte* begin = nullptr;
   std::size_t bytes = 0;
+  std::uint64_t access = 0;
 };
 
-void check(const void* memory, std::size_t bytes, void* descriptor) {
+void check(const void* memory, std::size_t bytes, void* descriptor, std::uint64_t access) {
   if (!world().regions.contains(descriptor)) {
     broken("a vector has no descriptor of registered memory");
   }
@@ -77,6 +85,9 @@ void check(const void* memory, std::size_t bytes, void* descriptor) {
   const auto* const begin = static_cast<const std::byte*>(memory);
   if (begin < region.begin || begin + bytes > region.begin + region.bytes) {
     broken("a vector lies outside the memory of its descriptor");
+  }
+  if ((region.access & access) != access) {
+    broken("a vector in memory that was not registered for this");
   }
 }
 
@@ -90,6 +101,7 @@ struct Done {
   std::uint64_t flags = 0;
   std::size_t length = 0;
   int error = 0;
+  std::uint64_t data = 0;
 };
 
 struct Queue {
@@ -113,6 +125,11 @@ struct Send {
   void* context = nullptr;
   bool has_receive = false;
   Receive into;
+  // Of a write.
+  bool is_write = false;
+  fi::RemotePart remote{};
+  std::uint64_t data = 0;
+  std::vector<std::pair<std::size_t, std::size_t>> left;  // from, to: the bytes that have not arrived
 };
 
 struct Endpoint {
@@ -143,6 +160,52 @@ void copy_some(Send& send, std::size_t most) {
   }
 }
 
+std::byte* memory_of(const fi::RemotePart& remote) {
+  const auto found = world().keys.find(remote.key);
+  if (found == world().keys.end()) {
+    broken("a write with a key of no memory");
+  }
+  const Region& region = *found->second;
+  auto* const begin = reinterpret_cast<std::byte*>(remote.address);  // NOLINT: addresses are virtual
+  if ((region.access & fi::kRemoteWrite) == 0) {
+    broken("a write to memory that is not open to writes");
+  }
+  if (begin < region.begin || begin + remote.bytes > region.begin + region.bytes) {
+    broken("a write outside the memory of its key");
+  }
+  return begin;
+}
+
+// The bytes `from` to `to` of a write.
+void copy_range(const Send& send, std::byte* into, std::size_t from, std::size_t to) {
+  std::size_t at = 0;
+  for (const auto& [memory, bytes] : send.parts) {
+    const std::size_t begin = std::max(at, from);
+    const std::size_t end = std::min(at + bytes, to);
+    if (begin < end) {
+      std::memcpy(into + begin, memory + (begin - at), end - begin);
+    }
+    at += bytes;
+  }
+}
+
+// True when all bytes of a write have arrived.
+bool write_some(Send& send) {
+  std::byte* const into = memory_of(send.remote);
+  const std::size_t which = world().random.below(send.left.size());
+  std::swap(send.left[which], send.left.back());
+  const auto [from, to] = send.left.back();
+  send.left.pop_back();
+  if (to - from > 1 && world().random.one_in(2)) {
+    const std::size_t cut = from + 1 + world().random.below(to - from - 1);
+    send.left.emplace_back(from, cut);
+    copy_range(send, into, cut, to);
+  } else {
+    copy_range(send, into, from, to);
+  }
+  return send.left.empty();
+}
+
 // True when the send is over.
 bool advance(Endpoint& from, Send& send) {
   const auto found = world().endpoints.find(send.to);
@@ -151,6 +214,14 @@ bool advance(Endpoint& from, Send& send) {
     return true;
   }
   Endpoint& to = *found->second;
+  if (send.is_write) {
+    if (!write_some(send)) {
+      return false;
+    }
+    to.queue->done.push_back({&to, fi::kRemoteWrite | fi::kRma | fi::kRemoteCqData, 0, 0, send.data});
+    from.queue->done.push_back({send.context, fi::kWrite | fi::kRma, 0, 0, 0});
+    return true;
+  }
   if (!send.has_receive) {
     if (to.receives.empty()) {
       broken("a message finds no receive buffer");
@@ -198,6 +269,7 @@ int destroy(fi::Fid* fid) {
 int close_region(fi::Fid* fid) {
   const std::lock_guard lock(world().mutex);
   world().regions.erase(fid);
+  world().keys.erase(reinterpret_cast<Region*>(fid)->mr.key);
   delete reinterpret_cast<Region*>(fid);
   return 0;
 }
@@ -286,34 +358,59 @@ ssize_t post_receive(fi::Ep* ep, void* memory, std::size_t bytes, void* descript
   if (endpoint.receives.size() >= kDepth || world().random.one_in(10)) {
     return -EAGAIN;
   }
-  check(memory, bytes, descriptor);
+  check(memory, bytes, descriptor, fi::kRecv);
   endpoint.receives.push_back({static_cast<std::byte*>(memory), bytes, context});
+  return 0;
+}
+
+ssize_t begin_send(fi::Ep* ep, const fi::Message& message, Send send) {
+  auto& endpoint = *reinterpret_cast<Endpoint*>(ep);
+  if (endpoint.sends.size() >= kDepth || world().random.one_in(5)) {
+    return -EAGAIN;
+  }
+  if (message.count > kMostParts) {
+    broken("a message of more than two vectors");
+  }
+  if (message.to >= endpoint.addresses->known.size()) {
+    broken("a message to an address that is not in the table");
+  }
+  for (std::size_t i = 0; i < message.count; ++i) {
+    const iovec& part = message.parts[i];
+    check(part.iov_base, part.iov_len, message.descriptors[i], send.is_write ? fi::kWrite : fi::kSend);
+    send.parts.emplace_back(static_cast<const std::byte*>(part.iov_base), part.iov_len);
+    send.bytes += part.iov_len;
+  }
+  send.to = endpoint.addresses->known[message.to];
+  send.context = message.context;
+  send.left = {{0, send.bytes}};
+  endpoint.sends.push_back(std::move(send));
   return 0;
 }
 
 ssize_t send_message(fi::Ep* ep, const fi::Message* message, std::uint64_t /*flags*/) {
   const std::lock_guard lock(world().mutex);
-  auto& endpoint = *reinterpret_cast<Endpoint*>(ep);
-  if (endpoint.sends.size() >= kDepth || world().random.one_in(5)) {
-    return -EAGAIN;
+  return begin_send(ep, *message, {});
+}
+
+ssize_t write_message(fi::Ep* ep, const fi::WriteMessage* message, std::uint64_t flags) {
+  const std::lock_guard lock(world().mutex);
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < message->count; ++i) {
+    bytes += message->parts[i].iov_len;
   }
-  if (message->count > kMostParts) {
-    broken("a message of more than two vectors");
+  if (flags != fi::kRemoteCqData || message->data > UINT32_MAX) {
+    broken("a write without an immediate of 4 bytes");
   }
-  if (message->to >= endpoint.addresses->known.size()) {
-    broken("a message to an address that is not in the table");
+  if (message->remote_count != 1 || message->remote->bytes != bytes) {
+    broken("a write whose parts do not have the length of the memory that it names");
   }
   Send send;
-  for (std::size_t i = 0; i < message->count; ++i) {
-    const iovec& part = message->parts[i];
-    check(part.iov_base, part.iov_len, message->descriptors[i]);
-    send.parts.emplace_back(static_cast<const std::byte*>(part.iov_base), part.iov_len);
-    send.bytes += part.iov_len;
-  }
-  send.to = endpoint.addresses->known[message->to];
-  send.context = message->context;
-  endpoint.sends.push_back(std::move(send));
-  return 0;
+  send.is_write = true;
+  send.remote = *message->remote;
+  send.data = message->data;
+  return begin_send(ep,
+                    {message->parts, message->descriptors, message->count, message->to, message->context, 0},
+                    std::move(send));
 }
 
 ssize_t read_queue(fi::Cq* cq, void* entries, std::size_t count) {
@@ -330,7 +427,7 @@ ssize_t read_queue(fi::Cq* cq, void* entries, std::size_t count) {
     std::swap(queue.done[world().random.below(queue.done.size())], queue.done.back());
     const Done one = queue.done.back();
     queue.done.pop_back();
-    static_cast<fi::CqEntry*>(entries)[given++] = {one.context, one.flags, one.length};
+    static_cast<fi::CqEntry*>(entries)[given++] = {one.context, one.flags, one.length, nullptr, one.data};
   }
   return given == 0 ? -EAGAIN : static_cast<ssize_t>(given);
 }
@@ -353,6 +450,7 @@ ssize_t read_failure(fi::Cq* cq, fi::CqError* error, std::uint64_t /*flags*/) {
 fi::AvOps addresses_ops{sizeof(fi::AvOps), insert};
 fi::CqOps queue_ops{sizeof(fi::CqOps), read_queue, nullptr, read_failure};
 fi::CmOps cm_ops{sizeof(fi::CmOps), nullptr, getname};
+fi::RmaOps rma_ops{sizeof(fi::RmaOps), nullptr, nullptr, nullptr, nullptr, nullptr, write_message};
 fi::MsgOps message_ops{sizeof(fi::MsgOps), post_receive, nullptr, nullptr, nullptr, nullptr, send_message};
 
 int open_addresses(fi::Domain* /*domain*/, fi::AvAttr* /*attr*/, fi::Av** av, void* /*context*/) {
@@ -363,7 +461,7 @@ int open_addresses(fi::Domain* /*domain*/, fi::AvAttr* /*attr*/, fi::Av** av, vo
 }
 
 int open_queue(fi::Domain* /*domain*/, fi::CqAttr* attr, fi::Cq** cq, void* /*context*/) {
-  if (attr->wait_obj != fi::kWaitNone || attr->format != fi::kCqFormatMsg) {
+  if (attr->wait_obj != fi::kWaitNone || attr->format != fi::kCqFormatData) {
     return -ENOSYS;
   }
   auto* const made = new Queue;
@@ -374,7 +472,7 @@ int open_queue(fi::Domain* /*domain*/, fi::CqAttr* attr, fi::Cq** cq, void* /*co
 
 int open_endpoint(fi::Domain* /*domain*/, fi::Info* /*info*/, fi::Ep** ep, void* /*context*/) {
   auto* const made = new Endpoint;
-  made->ep = {{0, nullptr, &endpoint_fid_ops}, nullptr, &cm_ops, &message_ops};
+  made->ep = {{0, nullptr, &endpoint_fid_ops}, nullptr, &cm_ops, &message_ops, &rma_ops};
   *ep = &made->ep;
   return 0;
 }
@@ -383,13 +481,17 @@ int register_memory(fi::Fid* /*domain*/, const void* memory, std::size_t bytes, 
                     std::uint64_t /*offset*/, std::uint64_t /*requested_key*/, std::uint64_t /*flags*/,
                     fi::Mr** mr, void* /*context*/) {
   const std::lock_guard lock(world().mutex);
-  if ((access & ~(fi::kSend | fi::kRecv)) != 0) {
+  if ((access & ~(fi::kSend | fi::kRecv | fi::kWrite | fi::kRemoteWrite)) != 0) {
     return -EINVAL;
   }
   auto* const made = new Region;
-  made->mr = {{0, nullptr, &region_fid_ops}, made, 0x57121c7ULL + world().regions.size()};
+  made->mr = {{0, nullptr, &region_fid_ops},
+              made,
+              (std::uint64_t{world().random.engine()} << 32U) | world().random.engine()};
   made->begin = static_cast<const std::byte*>(memory);
   made->bytes = bytes;
+  made->access = access;
+  world().keys[made->mr.key] = made;
   world().regions.insert(made);
   *mr = &made->mr;
   return 0;
@@ -419,11 +521,11 @@ fi::Info* allocate_info() {
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
-// STRICT_VERSION, as 1.13, or 1.17.
+// STRICT_VERSION, as 1.13, or 1.18.
 EXPORTED std::uint32_t fi_version() {
   const char* const minor =
       std::getenv("STRICT_VERSION") == nullptr ? nullptr : std::strchr(std::getenv("STRICT_VERSION"), '.');
-  return fi::version(1, minor == nullptr ? 17 : static_cast<std::uint32_t>(std::atoi(minor + 1)));  // NOLINT
+  return fi::version(1, minor == nullptr ? 18 : static_cast<std::uint32_t>(std::atoi(minor + 1)));  // NOLINT
 }
 
 EXPORTED const char* fi_strerror(int error) { return std::strerror(error < 256 ? error : EIO); }
@@ -465,6 +567,15 @@ EXPORTED int fi_getinfo(std::uint32_t /*version*/, const char* node, const char*
   if (node != nullptr || hints->domain_attr->mr_mode != kDemands || (hints->mode & fi::kContext2) == 0) {
     return -ENODATA;  // its addresses are no IP addresses
   }
+  if ((hints->caps & fi::kRma) != 0) {
+    const std::lock_guard lock(world().mutex);
+    const char* const writes = std::getenv("STRICT_WRITES");  // NOLINT(concurrency-mt-unsafe)
+    bool& offered = world().offers_writes;
+    offered = writes == nullptr || (std::strcmp(writes, "some") == 0 && !offered);
+    if (!offered) {
+      return -ENODATA;
+    }
+  }
   fi::Info* const made = allocate_info();
   made->caps = hints->caps;
   made->mode = fi::kContext | fi::kContext2;
@@ -475,6 +586,8 @@ EXPORTED int fi_getinfo(std::uint32_t /*version*/, const char* node, const char*
   made->ep_attr->type = fi::kEpRdm;
   made->ep_attr->max_msg_size = kMessageBytes;
   made->domain_attr->mr_mode = kDemands;
+  made->domain_attr->mr_key_size = sizeof(std::uint64_t);
+  made->domain_attr->cq_data_size = sizeof(std::uint32_t);
   made->domain_attr->name = ::strdup("strict0");
   made->fabric_attr->prov_name = ::strdup("efa");  // so that SMDP_TRANSPORT=auto takes it
   *info = made;

@@ -7,6 +7,7 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_eq.h>
 #include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
 
 #include <cstddef>
 
@@ -20,12 +21,14 @@ namespace {
   static_assert(sizeof(fi::Ours::ours) == sizeof(Theirs::theirs))
 
 static_assert(fi::kMsg == FI_MSG && fi::kRecv == FI_RECV && fi::kSend == FI_SEND && fi::kSource == FI_SOURCE);
+static_assert(fi::kRma == FI_RMA && fi::kWrite == FI_WRITE && fi::kRemoteWrite == FI_REMOTE_WRITE);
+static_assert(fi::kRemoteCqData == FI_REMOTE_CQ_DATA);
 static_assert(fi::kContext == FI_CONTEXT && fi::kContext2 == FI_CONTEXT2);
 static_assert(fi::kMrLocal == FI_MR_LOCAL && fi::kMrVirtAddr == FI_MR_VIRT_ADDR);
 static_assert(fi::kMrAllocated == FI_MR_ALLOCATED && fi::kMrProvKey == FI_MR_PROV_KEY);
 static_assert(fi::kEpRdm == FI_EP_RDM && fi::kThreadDomain == FI_THREAD_DOMAIN);
 static_assert(fi::kProgressManual == FI_PROGRESS_MANUAL && fi::kResourcesManaged == FI_RM_ENABLED);
-static_assert(fi::kCqFormatMsg == FI_CQ_FORMAT_MSG && fi::kWaitNone == FI_WAIT_NONE);
+static_assert(fi::kCqFormatData == FI_CQ_FORMAT_DATA && fi::kWaitNone == FI_WAIT_NONE);
 static_assert(fi::kWaitFd == FI_WAIT_FD && fi::kGetWait == FI_GETWAIT);
 static_assert(fi::kEnable == FI_ENABLE && fi::kNoAddress == FI_ADDR_UNSPEC);
 static_assert(fi::kErrorAvailable == FI_EAVAIL && fi::kErrorTruncated == FI_ETRUNC && EAGAIN == FI_EAGAIN);
@@ -48,6 +51,9 @@ SAME_FIELD(DomainAttr, data_progress, fi_domain_attr, data_progress);
 SAME_FIELD(DomainAttr, resource_mgmt, fi_domain_attr, resource_mgmt);
 SAME_FIELD(DomainAttr, av_type, fi_domain_attr, av_type);
 SAME_FIELD(DomainAttr, mr_mode, fi_domain_attr, mr_mode);
+SAME_FIELD(DomainAttr, mr_key_size, fi_domain_attr, mr_key_size);
+SAME_FIELD(DomainAttr, cq_data_size, fi_domain_attr, cq_data_size);
+SAME_FIELD(FabricAttr, name, fi_fabric_attr, name);
 SAME_FIELD(FabricAttr, prov_name, fi_fabric_attr, prov_name);
 SAME_FIELD(Info, next, fi_info, next);
 SAME_FIELD(Info, caps, fi_info, caps);
@@ -67,9 +73,11 @@ SAME_FIELD(AvAttr, type, fi_av_attr, type);
 SAME_FIELD(AvAttr, count, fi_av_attr, count);
 SAME_FIELD(AvAttr, flags, fi_av_attr, flags);
 static_assert(sizeof(fi::AvAttr) >= sizeof(fi_av_attr));
-SAME_FIELD(CqEntry, context, fi_cq_msg_entry, op_context);
-SAME_FIELD(CqEntry, length, fi_cq_msg_entry, len);
-static_assert(sizeof(fi::CqEntry) == sizeof(fi_cq_msg_entry));
+SAME_FIELD(CqEntry, context, fi_cq_data_entry, op_context);
+SAME_FIELD(CqEntry, flags, fi_cq_data_entry, flags);
+SAME_FIELD(CqEntry, length, fi_cq_data_entry, len);
+SAME_FIELD(CqEntry, data, fi_cq_data_entry, data);
+static_assert(sizeof(fi::CqEntry) == sizeof(fi_cq_data_entry));
 SAME_FIELD(CqError, context, fi_cq_err_entry, op_context);
 SAME_FIELD(CqError, length, fi_cq_err_entry, len);
 SAME_FIELD(CqError, error, fi_cq_err_entry, err);
@@ -94,6 +102,21 @@ SAME_FIELD(CqOps, read, fi_ops_cq, read);
 SAME_FIELD(CqOps, readerr, fi_ops_cq, readerr);
 SAME_FIELD(Ep, cm, fid_ep, cm);
 SAME_FIELD(Ep, msg, fid_ep, msg);
+SAME_FIELD(Ep, rma, fid_ep, rma);
+SAME_FIELD(RmaOps, writemsg, fi_ops_rma, writemsg);
+SAME_FIELD(RemotePart, address, fi_rma_iov, addr);
+SAME_FIELD(RemotePart, bytes, fi_rma_iov, len);
+SAME_FIELD(RemotePart, key, fi_rma_iov, key);
+static_assert(sizeof(fi::RemotePart) == sizeof(fi_rma_iov));
+SAME_FIELD(WriteMessage, parts, fi_msg_rma, msg_iov);
+SAME_FIELD(WriteMessage, descriptors, fi_msg_rma, desc);
+SAME_FIELD(WriteMessage, count, fi_msg_rma, iov_count);
+SAME_FIELD(WriteMessage, to, fi_msg_rma, addr);
+SAME_FIELD(WriteMessage, remote, fi_msg_rma, rma_iov);
+SAME_FIELD(WriteMessage, remote_count, fi_msg_rma, rma_iov_count);
+SAME_FIELD(WriteMessage, context, fi_msg_rma, context);
+SAME_FIELD(WriteMessage, data, fi_msg_rma, data);
+static_assert(sizeof(fi::WriteMessage) == sizeof(fi_msg_rma));
 SAME_FIELD(CmOps, getname, fi_ops_cm, getname);
 SAME_FIELD(MsgOps, recv, fi_ops_msg, recv);
 SAME_FIELD(MsgOps, sendmsg, fi_ops_msg, sendmsg);

@@ -86,6 +86,36 @@ TEST(Fabric, ResultsAreThoseOfTheReferenceOnEveryLayout) {
   }
 }
 
+// Where not every rank can write, frames are messages.
+TEST(Fabric, ResultsAreThoseOfTheReferenceWithMessages) {
+  for (const char* const writes : {"0", "some", "1"}) {
+    ::setenv("STRICT_WRITES", writes, 1);
+    const bool is_refused = std::string_view(writes) == "1";  // by the job
+    if (is_refused) {
+      ::unsetenv("STRICT_WRITES");
+    }
+    std::mutex mutex;
+    std::string notices;
+    const auto adjust = [&](int, EngineConfig& config) {
+      config.log = [&](LogLevel, const std::string& text) {
+        const std::lock_guard lock(mutex);
+        notices += text;
+      };
+    };
+    for (const auto& hosts : std::vector<std::vector<int>>{{1, 1}, {2, 1, 1}, {8, 1}}) {
+      notices.clear();
+      Cluster cluster(
+          {.hosts = hosts,
+           .options = strict_with({{"SMDP_PIECE_KIB", "4"}, {"SMDP_FABRIC_WRITES", is_refused ? "0" : "1"}}),
+           .adjust = adjust});
+      ASSERT_TRUE(cluster.ok()) << cluster.opened()[0].message();
+      EXPECT_NE(notices.find(", by messages"), std::string::npos) << notices;
+      check_all_reduce(cluster, cluster.group(everybody(cluster), "all"), 300001, 1);
+    }
+    ::unsetenv("STRICT_WRITES");
+  }
+}
+
 TEST(Fabric, AHalfTypeBetweenHostsIsSentFromMemoryThatNoOperationOwns) {
   Cluster cluster({.hosts = {2, 2}, .options = strict_with({{"SMDP_WIRE_DTYPE", "bfloat16"}})});
   ASSERT_TRUE(cluster.ok());
@@ -146,7 +176,8 @@ TEST(FabricChoice, AutoTakesTheFabricThatEveryRankHas) {
                    .options = {{"SMDP_TRANSPORT", "auto"}, {"SMDP_LIBFABRIC", SMDP_STRICT_PROVIDER}},
                    .adjust = adjust});
   ASSERT_TRUE(cluster.ok()) << cluster.opened()[0].message();
-  EXPECT_NE(all_of(notices).find("exchange over the fabric efa (device strict0"), std::string::npos)
+  EXPECT_NE(all_of(notices).find("exchange over the fabric efa (device strict0 on this rank), by writes"),
+            std::string::npos)
       << all_of(notices);
   check_all_reduce(cluster, cluster.group({0, 1}, "g"), 200000, 1);
 }
@@ -201,6 +232,17 @@ TEST(FabricChoice, ALibraryThatIsTooOldOrNoLibfabricIsRefused) {
             "libfabric 1.13 is too old: the engine needs 1.14 or newer (or SMDP_TRANSPORT=tcp)");
   const auto other = FabricLibrary::open("libm.so.6");
   EXPECT_EQ(other.status().message(), "libm.so.6 is no libfabric: it lacks a function");
+}
+
+TEST(FabricChoice, EfaIsWrittenToOnlyWithALibraryThatDoesNotEmulateIt) {
+  const auto library = FabricLibrary::open(SMDP_STRICT_PROVIDER);
+  FabricEndpoint::Wanted wanted;
+  wanted.writes = true;
+  wanted.sends = wanted.receives = 1;
+  EXPECT_TRUE((*FabricEndpoint::open(*library, wanted))->can_write());
+  ::setenv("STRICT_VERSION", "1.17", 1);
+  EXPECT_FALSE((*FabricEndpoint::open(*library, wanted))->can_write());
+  ::unsetenv("STRICT_VERSION");
 }
 
 TEST(FabricChoice, ADeviceIsOfferedByItsDriver) {
@@ -324,7 +366,7 @@ class Received final : public FabricPort::Events {
     ++sends;
     failures += why.ok() ? 0 : 1;
   }
-  void reposted(int) override {}
+  void reposted(int, std::size_t) override {}
 
   std::vector<int> froms;
   std::size_t bytes = 0;
@@ -335,29 +377,34 @@ class Received final : public FabricPort::Events {
   FabricPort& port_;
 };
 
-std::unique_ptr<FabricPort> open_port(std::uint64_t session, std::size_t payload_bytes) {
+std::unique_ptr<FabricPort> open_port(std::uint64_t session, std::size_t payload_bytes,
+                                      std::vector<int> writers = {}) {
   const auto library = FabricLibrary::open(SMDP_STRICT_PROVIDER);
   const std::array<std::byte, 16> token{};
   FabricPort::Wanted wanted;
   wanted.payload_bytes = payload_bytes;
   wanted.tag = fabric_tag(token, session);
+  wanted.peers = std::max<std::size_t>(1, writers.size());
+  wanted.writers = std::move(writers);
   auto port = FabricPort::open(*library, wanted);
   EXPECT_TRUE(port.ok()) << port.status().message();
   return std::move(*port);
 }
 
 // Sends one frame to `to` and polls both until it is sent and was received or dropped.
-void send_one(FabricPort& from, Received& sender, FabricPort& to, Received& receiver, std::size_t payload) {
+void send_one(FabricPort& from, Received& sender, FabricPort& to, Received& receiver, std::size_t payload,
+              std::uint32_t slot = 0, std::uint32_t as = 7) {
   const auto place = from.endpoint().insert(*to.endpoint().address());
   const std::vector<std::byte> bytes(payload);
   auto staged = from.stage(bytes);
   ASSERT_TRUE(staged);
   FrameHeader header;
   header.type = FrameType::kPublish;
-  header.sender = 7;
+  header.sender = as;
   header.payload = header.bytes = payload;
   const int before = sender.sends;
-  while (!(*from.send(*place, header, {staged->bytes.get(), payload}, staged->descriptor)).has_value()) {
+  while (!(*from.send({*place, to.slots(), slot}, header, {staged->bytes.get(), payload}, staged->descriptor))
+              .has_value()) {
   }
   for (int i = 0; i < 1000 && (sender.sends == before || i < 100); ++i) {
     ASSERT_TRUE(from.poll(sender).ok());
@@ -384,10 +431,70 @@ TEST(FabricPort, AMessageOfAnotherSessionOrOfTooManyBytesIsDropped) {
   EXPECT_EQ(at_ours.bytes, 1000U);
 }
 
+TEST(FabricPort, AFrameIsWrittenIntoASlotOfItsSender) {
+  const auto ours = open_port(1, 4096, {7, 8});
+  const auto seven = open_port(1, 4096, {0});
+  const auto strange = open_port(2, 4096, {0});
+  ASSERT_TRUE(ours->writes());
+  Received at_ours(*ours);
+  Received at_seven(*seven);
+  Received at_strange(*strange);
+  send_one(*seven, at_seven, *ours, at_ours, 1000, 3);
+  EXPECT_EQ(at_ours.froms, std::vector{7});
+  EXPECT_EQ(at_ours.bytes, 1000U);
+  // Of another session; into a slot that no rank has; into the slot of another rank.
+  send_one(*strange, at_strange, *ours, at_ours, 1000, 3);
+  send_one(*seven, at_seven, *ours, at_ours, 1000, ours->slots().count - 1);
+  EXPECT_EQ(at_ours.froms, std::vector{7});
+  send_one(*seven, at_seven, *ours, at_ours, 1000, static_cast<std::uint32_t>(ours->window()));
+  EXPECT_EQ(at_ours.froms, (std::vector{7, -1}));
+  EXPECT_EQ(at_ours.bytes, 1000U);
+}
+
+TEST(FabricPort, AnImmediateWithoutAFrameIsDropped) {
+  const auto ours = open_port(1, 4096, {7});
+  const auto seven = open_port(1, 4096, {0});
+  Received at_ours(*ours);
+  Received at_seven(*seven);
+  send_one(*seven, at_seven, *ours, at_ours, 1000, 3);
+  EXPECT_EQ(at_ours.froms.size(), 1U);
+  // The write goes elsewhere, the immediate names the slot whose frame was taken.
+  std::vector<std::byte> memory(4096);
+  const auto region = *seven->endpoint().register_memory(memory);
+  const auto place = *seven->endpoint().insert(*ours->endpoint().address());
+  const iovec part{memory.data(), 8};
+  void* descriptor = region.descriptor;
+  fi::Context context{};
+  const fi::RemotePart remote{ours->slots().base, 8, ours->slots().key};
+  while (seven->endpoint().write(place, {&part, 1}, {&descriptor, 1}, remote, 3, &context) == -EAGAIN) {
+  }
+  std::array<FabricEndpoint::Completion, 1> done{};
+  while (seven->endpoint().read(done) == 0) {
+  }
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(ours->poll(at_ours).ok());
+  }
+  EXPECT_EQ(at_ours.froms.size(), 1U);
+}
+
+TEST(FabricPort, ASlotThatIsLentIsReplacedByAnother) {
+  const auto ours = open_port(1, 4096, {7});
+  const auto seven = open_port(1, 4096, {0});
+  Received at_ours(*ours);
+  Received at_seven(*seven);
+  const FabricPort::Lent lent = ours->lend(3);
+  ASSERT_TRUE(lent.owner);
+  EXPECT_NE(lent.successor, 3U);
+  send_one(*seven, at_seven, *ours, at_ours, 1000, 3);
+  EXPECT_TRUE(at_ours.froms.empty());
+  send_one(*seven, at_seven, *ours, at_ours, 1000, static_cast<std::uint32_t>(lent.successor));
+  EXPECT_EQ(at_ours.froms, std::vector{7});
+}
+
 TEST(FabricPort, ABufferThatWasLentOutlivesThePort) {
   auto port = open_port(1, 4096);
   std::vector<std::shared_ptr<const void>> lent;
-  while (auto owner = port->lend(lent.size())) {
+  while (auto owner = port->lend(lent.size()).owner) {
     lent.push_back(std::move(owner));
   }
   EXPECT_FALSE(lent.empty());

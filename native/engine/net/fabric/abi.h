@@ -21,9 +21,13 @@ constexpr std::uint32_t version(std::uint32_t major, std::uint32_t minor) { retu
 
 // Capabilities and flags.
 inline constexpr std::uint64_t kMsg = 1ULL << 1U;
+inline constexpr std::uint64_t kRma = 1ULL << 2U;
+inline constexpr std::uint64_t kWrite = 1ULL << 9U;
 inline constexpr std::uint64_t kRecv = 1ULL << 10U;
 inline constexpr std::uint64_t kSend = 1ULL << 11U;
-inline constexpr std::uint64_t kSource = 1ULL << 57U;  // of fi_getinfo: node names the local address
+inline constexpr std::uint64_t kRemoteWrite = 1ULL << 13U;
+inline constexpr std::uint64_t kRemoteCqData = 1ULL << 17U;  // of a write: with an immediate
+inline constexpr std::uint64_t kSource = 1ULL << 57U;        // of fi_getinfo: node names the local address
 // Modes: what the library may ask of the application.
 inline constexpr std::uint64_t kContext = 1ULL << 59U;
 inline constexpr std::uint64_t kContext2 = 1ULL << 52U;
@@ -37,7 +41,7 @@ inline constexpr int kEpRdm = 3;
 inline constexpr int kThreadDomain = 3;
 inline constexpr int kProgressManual = 2;
 inline constexpr int kResourcesManaged = 2;
-inline constexpr int kCqFormatMsg = 2;
+inline constexpr int kCqFormatData = 3;
 inline constexpr int kWaitNone = 0;
 inline constexpr int kWaitFd = 3;
 inline constexpr int kGetWait = 5;
@@ -83,6 +87,7 @@ struct DomainAttr {
   Fid* domain;
   char* name;
   int threading, control_progress, data_progress, resource_mgmt, av_type, mr_mode;
+  std::size_t mr_key_size, cq_data_size;
 };
 
 struct FabricAttr {
@@ -124,10 +129,12 @@ struct AvAttr {
   std::array<std::uint64_t, 8> later;
 };
 
-struct CqEntry {  // of kCqFormatMsg
+struct CqEntry {  // of kCqFormatData
   void* context;
   std::uint64_t flags;
   std::size_t length;
+  void* buffer;
+  std::uint64_t data;
 };
 
 struct CqError {
@@ -221,6 +228,23 @@ struct Message {
   std::uint64_t data;
 };
 
+struct RemotePart {
+  std::uint64_t address;
+  std::size_t bytes;
+  std::uint64_t key;
+};
+
+struct WriteMessage {
+  const iovec* parts;
+  void** descriptors;
+  std::size_t count;
+  std::uint64_t to;
+  const RemotePart* remote;
+  std::size_t remote_count;
+  void* context;
+  std::uint64_t data;
+};
+
 struct CmOps {
   std::size_t size;
   int (*setname)(Fid* ep, void* address, std::size_t bytes);
@@ -241,11 +265,18 @@ struct MsgOps {
   ssize_t (*sendmsg)(Ep* ep, const Message* message, std::uint64_t flags);
 };
 
+struct RmaOps {
+  std::size_t size;
+  void *read, *readv, *readmsg, *write, *writev;
+  ssize_t (*writemsg)(Ep* ep, const WriteMessage* message, std::uint64_t flags);
+};
+
 struct Ep {
   Fid fid;
   void* ops;
   CmOps* cm;
   MsgOps* msg;
+  RmaOps* rma;
 };
 
 // Memory that the library may use as long as an operation with it is in progress (kContext, kContext2).

@@ -6,6 +6,7 @@
 #include <set>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "base/sha256.h"
 
@@ -20,11 +21,24 @@ constexpr std::uint64_t kMostPayload = 4U << 20U;     // larger frames use TCP
 struct Report {
   std::string failure;  // empty: none
   std::string provider;
+  bool writes = false;
+  std::uint32_t window = 0;
+  FabricPort::Slots slots;
   Bytes address;
 };
 
 Bytes encode_report(const Report& report) {
-  return Writer().text(report.failure).text(report.provider).raw(report.address).take();
+  return Writer()
+      .text(report.failure)
+      .text(report.provider)
+      .put(static_cast<std::uint8_t>(report.writes))
+      .put(report.window)
+      .put(report.slots.base)
+      .put(report.slots.key)
+      .put(report.slots.count)
+      .put(static_cast<std::uint32_t>(report.address.size()))
+      .raw(report.address)
+      .take();
 }
 
 Report decode_report(std::span<const std::byte> bytes) {
@@ -32,22 +46,25 @@ Report decode_report(std::span<const std::byte> bytes) {
   Report report;
   report.failure = reader.text();
   report.provider = reader.text();
-  if (!reader.ok()) {
-    report.failure = "its report is damaged";
-    return report;
-  }
-  const std::size_t rest = bytes.size() - 8 - report.failure.size() - report.provider.size();
-  const auto address = reader.raw(rest);
+  report.writes = reader.get<std::uint8_t>() != 0;
+  report.window = reader.get<std::uint32_t>();
+  report.slots.base = reader.get<std::uint64_t>();
+  report.slots.key = reader.get<std::uint64_t>();
+  report.slots.count = reader.get<std::uint32_t>();
+  const auto address = reader.raw(reader.get<std::uint32_t>());
   report.address.assign(address.begin(), address.end());
+  if (!reader.at_end()) {
+    report.failure = "its report is damaged";
+  }
   return report;
 }
 
 // A frame to each rank and one from each, before the engine relies on the fabric.
 class Probe final : public FabricPort::Events {
  public:
-  Probe(int rank, FabricPort& port, const std::map<int, std::uint64_t>& peers)
+  Probe(int rank, FabricPort& port, const std::map<int, FabricConnections::Peer>& peers)
       : rank_(rank), port_(port), to_send_(peers) {
-    for (const auto& [peer, place] : peers) {
+    for (const auto& [peer, remote] : peers) {
       silent_.insert(peer);
     }
   }
@@ -82,7 +99,7 @@ class Probe final : public FabricPort::Events {
       why_ = why.message();
     }
   }
-  void reposted(int /*from*/) override {}
+  void reposted(int /*from*/, std::size_t /*buffer*/) override {}
 
  private:
   void send() {
@@ -90,7 +107,11 @@ class Probe final : public FabricPort::Events {
     ping.type = FrameType::kPing;
     ping.sender = static_cast<std::uint32_t>(rank_);
     while (!to_send_.empty()) {
-      const auto ticket = port_.send(to_send_.begin()->second, ping, {}, nullptr);
+      FabricConnections::Peer& peer = to_send_.begin()->second;
+      if (port_.writes()) {
+        peer.target.slot = peer.slots.front();  // free again when all ranks have been heard
+      }
+      const auto ticket = port_.send(peer.target, ping, {}, nullptr);
       if (!ticket.ok()) {
         why_ = ticket.status().message();
         return;
@@ -114,7 +135,7 @@ class Probe final : public FabricPort::Events {
 
   int rank_;
   FabricPort& port_;
-  std::map<int, std::uint64_t> to_send_;
+  std::map<int, FabricConnections::Peer> to_send_;
   std::set<int> silent_;
   std::string why_;
 };
@@ -198,6 +219,9 @@ class Choice {
       mine.provider = (*port)->endpoint().provider();
       mine.failure = address.status().message();
       mine.address = address.ok() ? std::move(*address) : Bytes{};
+      mine.writes = (*port)->writes();
+      mine.window = static_cast<std::uint32_t>((*port)->window());
+      mine.slots = (*port)->slots();
     } else {
       mine.failure = port.status().message();
     }
@@ -216,8 +240,19 @@ class Choice {
       return give_up(failure);
     }
     made.port = std::move(*port);
-    addresses_ = *reports;
+    reports_ = *reports;
     return made;
+  }
+
+  // Frames are sent in the same way between all ranks. Not ok: as exchange().
+  Status agree(FabricPort& port, std::string& failure) {
+    const auto writers = std::ranges::count_if(reports_, &Report::writes);
+    if (writers == 0 || std::cmp_equal(writers, reports_.size())) {
+      return {};
+    }
+    Report mine;  // no rank sends a message before all have buffers for it
+    mine.failure = port.use_messages().message();
+    return exchange(mine, failure).status();
   }
 
   Result<std::unique_ptr<FabricPort>> open_port() {
@@ -226,39 +261,66 @@ class Choice {
       return library.status();
     }
     int local = 0;  // place of this rank among those of its host
-    std::size_t peers = 0;
+    std::vector<int> others;
     for (int rank = 0; rank < world_size(); ++rank) {
       const bool is_mate = host(rank) == host(question_.rank);
       local += is_mate && rank < question_.rank ? 1 : 0;
-      peers += is_mate ? 0 : 1;
+      if (!is_mate) {
+        others.push_back(rank);
+      }
     }
     FabricPort::Wanted wanted;
     wanted.provider = question_.options.transport == "auto" ? "efa" : "";
     wanted.source = question_.source;
     wanted.rail = static_cast<std::size_t>(local);
-    wanted.peers = peers;
+    wanted.peers = others.size();
+    wanted.writers = question_.options.fabric_writes ? others : std::vector<int>();
     wanted.payload_bytes = std::clamp(static_cast<std::uint64_t>(question_.options.piece_kib) << 10U,
                                       kLeastPayload, kMostPayload);
     wanted.tag = question_.tag;
     return FabricPort::open(*library, wanted);
   }
 
+  // What the rank `to` lets this one send.
+  Result<FabricConnections::Peer> peer(FabricPort& port, int to) const {
+    const Report& report = reports_[static_cast<std::size_t>(to)];
+    const Result<std::uint64_t> place = port.endpoint().insert(report.address);
+    if (!place.ok()) {
+      return place.status();
+    }
+    FabricConnections::Peer made{{*place, report.slots, 0}, report.window, {}};
+    std::uint32_t index = 0;  // of this rank among the writers of `to`
+    for (int rank = 0; rank < question_.rank; ++rank) {
+      index += host(rank) == host(to) ? 0 : 1;
+    }
+    for (std::uint32_t i = 0; i < report.window && port.writes(); ++i) {
+      made.slots.push_back(index * report.window + i);
+    }
+    return made;
+  }
+
   // Step 3.
   Result<FabricConnections> probe(FabricConnections made) {
     Report mine;
+    std::string failure;
+    if (Status status = agree(*made.port, failure); !status.ok()) {
+      return status;
+    }
+    if (!failure.empty()) {
+      made.port.reset();
+      return give_up(failure);
+    }
     for (int rank = 0; rank < world_size() && mine.failure.empty(); ++rank) {
       if (host(rank) != host(question_.rank)) {
-        const Result<std::uint64_t> place =
-            made.port->endpoint().insert(addresses_[static_cast<std::size_t>(rank)].address);
-        mine.failure = place.status().message();
-        made.peers[rank] = place.ok() ? *place : 0;
+        Result<FabricConnections::Peer> reached = peer(*made.port, rank);
+        mine.failure = reached.status().message();
+        made.peers[rank] = reached.ok() ? std::move(*reached) : FabricConnections::Peer{};
       }
     }
     if (mine.failure.empty()) {
       mine.failure = Probe(question_.rank, *made.port, made.peers)
                          .run(std::min(deadline_, after(kProbe)), question_.names);
     }
-    std::string failure;
     if (const auto reports = exchange(mine, failure); !reports.ok()) {
       return reports.status();
     }
@@ -269,7 +331,8 @@ class Choice {
     if (question_.rank == 0) {
       const std::string device = made.port->endpoint().device();
       log_(LogLevel::kNotice, "the hosts exchange over the fabric " + made.port->endpoint().provider() +
-                                  (device.empty() ? "" : " (device " + device + " on this rank)"));
+                                  (device.empty() ? "" : " (device " + device + " on this rank)") +
+                                  (made.port->writes() ? ", by writes" : ", by messages"));
     }
     return made;
   }
@@ -278,7 +341,7 @@ class Choice {
   Rendezvous& rendezvous_;
   TimePoint deadline_;
   const LogSink& log_;
-  std::vector<Report> addresses_;
+  std::vector<Report> reports_;
 };
 
 bool is_efa(const std::filesystem::path& device) {

@@ -9,6 +9,10 @@
 namespace smdp {
 namespace {
 
+constexpr std::uint64_t kMessages = fi::kMsg | fi::kSend | fi::kRecv;
+constexpr std::uint64_t kWrites = fi::kRma | fi::kWrite | fi::kRemoteWrite;
+// EFA's devices write since this version; before, its provider emulated that.
+constexpr std::uint32_t kEfaWrites = fi::version(1, 18);
 constexpr int kOurModes = fi::kMrLocal | fi::kMrVirtAddr | fi::kMrAllocated | fi::kMrProvKey;
 
 void close(fi::Fid* fid) {
@@ -61,8 +65,15 @@ std::size_t FabricEndpoint::sends() const { return std::min(wanted_.sends, info_
 
 std::size_t FabricEndpoint::receives() const { return std::min(wanted_.receives, info_->rx_attr->size); }
 
+// `efa-direct` has messages of one packet only.
 bool FabricEndpoint::suits(const fi::Info& info) const {
-  return info.ep_attr->type == fi::kEpRdm && info.ep_attr->max_msg_size >= wanted_.message_bytes &&
+  const std::string_view fabric = info.fabric_attr->name == nullptr ? "" : info.fabric_attr->name;
+  const bool can_write =
+      info.domain_attr->cq_data_size >= sizeof(std::uint32_t) &&
+      info.domain_attr->mr_key_size <= sizeof(std::uint64_t) &&
+      (std::string_view(info.fabric_attr->prov_name) != "efa" || library_.version() >= kEfaWrites);
+  return fabric != "efa-direct" && ((info.caps & fi::kRma) == 0 || can_write) &&
+         info.ep_attr->type == fi::kEpRdm && info.ep_attr->max_msg_size >= wanted_.message_bytes &&
          (info.mode & ~(fi::kContext | fi::kContext2)) == 0 &&
          (info.domain_attr->mr_mode & ~kOurModes) == 0 &&
          (wanted_.provider.empty() || wanted_.provider == info.fabric_attr->prov_name);
@@ -90,7 +101,6 @@ Status FabricEndpoint::find() {
   if (hints == nullptr) {
     return {Code::kExhausted, "libfabric has no memory"};
   }
-  hints->caps = fi::kMsg | fi::kSend | fi::kRecv;
   hints->mode = fi::kContext | fi::kContext2;
   hints->ep_attr->type = fi::kEpRdm;
   hints->domain_attr->threading = fi::kThreadDomain;
@@ -101,21 +111,14 @@ Status FabricEndpoint::find() {
   if (!wanted_.provider.empty()) {
     hints->fabric_attr->prov_name = ::strdup(wanted_.provider.c_str());  // freeinfo() frees it
   }
-  // Only some providers have IP addresses: the others are found without one.
-  const std::array<const char*, 2> sources = {wanted_.source.empty() ? nullptr : wanted_.source.c_str(),
-                                              nullptr};
   int got = 0;
-  for (const char* source : sources) {
-    fi::Info* all = nullptr;
-    got = library_.getinfo(kFabricVersion, source, nullptr, source == nullptr ? 0 : fi::kSource, hints, &all);
-    const fi::Info* const chosen = got == 0 ? choose(all) : nullptr;
-    info_ = chosen == nullptr ? nullptr : library_.dupinfo(chosen);
-    if (got == 0) {
-      library_.freeinfo(all);
-    }
-    if (info_ != nullptr) {
-      break;
-    }
+  if (wanted_.writes) {
+    hints->caps = kMessages | kWrites;
+    got = ask(*hints);
+  }
+  if (info_ == nullptr) {
+    hints->caps = kMessages;
+    got = ask(*hints);
   }
   library_.freeinfo(hints);
   if (info_ != nullptr) {
@@ -125,6 +128,28 @@ Status FabricEndpoint::find() {
                            " with reliable datagrams of " + std::to_string(wanted_.message_bytes) + " bytes";
   return got == 0 || got == -ENODATA ? Status(Code::kUnsupported, what)
                                      : Status(Code::kUnsupported, error(what, got).message());
+}
+
+// Sets info_ to the best provider that has what `hints` say. Returns what the library does.
+int FabricEndpoint::ask(fi::Info& hints) {
+  // Only some providers have IP addresses: the others are found without one.
+  const std::array<const char*, 2> sources = {wanted_.source.empty() ? nullptr : wanted_.source.c_str(),
+                                              nullptr};
+  int got = 0;
+  for (const char* source : sources) {
+    fi::Info* all = nullptr;
+    got =
+        library_.getinfo(kFabricVersion, source, nullptr, source == nullptr ? 0 : fi::kSource, &hints, &all);
+    const fi::Info* const chosen = got == 0 ? choose(all) : nullptr;
+    info_ = chosen == nullptr ? nullptr : library_.dupinfo(chosen);
+    if (got == 0) {
+      library_.freeinfo(all);
+    }
+    if (info_ != nullptr) {
+      break;
+    }
+  }
+  return got;
 }
 
 Status FabricEndpoint::create() {
@@ -167,7 +192,7 @@ Status FabricEndpoint::create() {
 int FabricEndpoint::open_queue() {
   fi::CqAttr attr{};
   attr.size = sends() + receives();
-  attr.format = fi::kCqFormatMsg;
+  attr.format = fi::kCqFormatData;
   attr.wait_obj = fi::kWaitFd;
   if (domain_->ops->cq_open(domain_, &attr, &queue_, nullptr) == 0) {
     if (queue_->fid.ops->control(&queue_->fid, fi::kGetWait, &wake_fd_) == 0 && wake_fd_ >= 0) {
@@ -207,17 +232,24 @@ Result<std::uint64_t> FabricEndpoint::insert(std::span<const std::byte> address)
   return place;
 }
 
-Result<void*> FabricEndpoint::register_memory(std::span<std::byte> memory) {
+Result<FabricEndpoint::Region> FabricEndpoint::register_memory(std::span<std::byte> memory, bool is_written) {
   fi::Mr* region = nullptr;
   regions_.reserve(regions_.size() + 1);
-  const std::uint64_t key = regions_.size() + 1;
-  const int got = domain_->mr->reg(&domain_->fid, memory.data(), memory.size(), fi::kSend | fi::kRecv, 0, key,
-                                   0, &region, nullptr);
+  // Where the provider does not choose it: random, so that no client can guess it.
+  const std::uint64_t key = info_->domain_attr->mr_key_size < sizeof(std::uint64_t)
+                                ? regions_.size() + 1
+                                : Reader(random128()).get<std::uint64_t>();
+  const std::uint64_t access = fi::kSend | fi::kRecv | (can_write() ? fi::kWrite : 0) |
+                               (can_write() && is_written ? fi::kRemoteWrite : 0);
+  const int got =
+      domain_->mr->reg(&domain_->fid, memory.data(), memory.size(), access, 0, key, 0, &region, nullptr);
   if (got != 0) {
     return error("registering " + std::to_string(memory.size() >> 20U) + " MiB with the fabric failed", got);
   }
   regions_.push_back(region);
-  return region->descriptor;
+  const bool is_virtual = (info_->domain_attr->mr_mode & fi::kMrVirtAddr) != 0;
+  return Region{region->descriptor, is_virtual ? reinterpret_cast<std::uintptr_t>(memory.data()) : 0,
+                region->key};
 }
 
 long FabricEndpoint::send(std::uint64_t to, std::span<const iovec> parts, std::span<void*> descriptors,
@@ -229,6 +261,20 @@ long FabricEndpoint::send(std::uint64_t to, std::span<const iovec> parts, std::s
   message.to = to;
   message.context = context;
   return endpoint_->msg->sendmsg(endpoint_, &message, 0);
+}
+
+long FabricEndpoint::write(std::uint64_t to, std::span<const iovec> parts, std::span<void*> descriptors,
+                           const fi::RemotePart& remote, std::uint32_t immediate, fi::Context* context) {
+  fi::WriteMessage message{};
+  message.parts = parts.data();
+  message.descriptors = descriptors.data();
+  message.count = parts.size();
+  message.to = to;
+  message.remote = &remote;
+  message.remote_count = 1;
+  message.context = context;
+  message.data = immediate;
+  return endpoint_->rma->writemsg(endpoint_, &message, fi::kRemoteCqData);
 }
 
 long FabricEndpoint::receive(std::span<std::byte> memory, void* descriptor, fi::Context* context) {
@@ -243,12 +289,18 @@ std::size_t FabricEndpoint::read(std::span<Completion> completions) {
     return 0;
   }
   if (got < 0) {
-    completions[0] =
-        got == -fi::kErrorAvailable ? read_error() : Completion{nullptr, 0, static_cast<int>(-got)};
+    completions[0] = got == -fi::kErrorAvailable
+                         ? read_error()
+                         : Completion{nullptr, 0, static_cast<int>(-got), std::nullopt};
     return 1;
   }
   for (std::size_t i = 0; i < static_cast<std::size_t>(got); ++i) {
-    completions[i] = {static_cast<fi::Context*>(entries[i].context), entries[i].length, 0};
+    const fi::CqEntry& entry = entries[i];
+    completions[i] = {static_cast<fi::Context*>(entry.context), entry.length, 0, std::nullopt};
+    // The context and the length of another's write are the provider's own.
+    if ((entry.flags & fi::kRemoteWrite) != 0) {
+      completions[i] = {nullptr, 0, 0, entry.data};
+    }
   }
   return static_cast<std::size_t>(got);
 }
@@ -257,9 +309,10 @@ FabricEndpoint::Completion FabricEndpoint::read_error() {
   fi::CqError failed{};
   const ssize_t got = queue_->ops->readerr(queue_, &failed, 0);
   if (got < 0) {
-    return {nullptr, 0, static_cast<int>(-got)};
+    return {nullptr, 0, static_cast<int>(-got), std::nullopt};
   }
-  return {static_cast<fi::Context*>(failed.context), failed.length, failed.error == 0 ? EIO : failed.error};
+  return {static_cast<fi::Context*>(failed.context), failed.length, failed.error == 0 ? EIO : failed.error,
+          std::nullopt};
 }
 
 }  // namespace smdp

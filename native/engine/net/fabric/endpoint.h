@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,6 +28,7 @@ class FabricEndpoint {
     std::size_t sends = 0;          // in flight at a time
     std::size_t receives = 0;       // posted at a time
     std::size_t peers = 0;
+    bool writes = false;  // where the provider has them: can_write()
   };
 
   static Result<std::unique_ptr<FabricEndpoint>> open(const FabricLibrary& library, const Wanted& wanted);
@@ -45,23 +47,36 @@ class FabricEndpoint {
   // Whether every vector must be in registered memory.
   [[nodiscard]] bool demands_descriptors() const { return (info_->domain_attr->mr_mode & fi::kMrLocal) != 0; }
 
+  // Whether peers can write into this endpoint's memory with an immediate.
+  [[nodiscard]] bool can_write() const { return wanted_.writes && (info_->caps & fi::kRma) != 0; }
+
   // What other endpoints of this provider need to send to this one.
   Result<Bytes> address();
   // The handle of a peer with that address.
   Result<std::uint64_t> insert(std::span<const std::byte> address);
-  // The descriptor of memory that stays registered as long as this object lives.
-  Result<void*> register_memory(std::span<std::byte> memory);
+  struct Region {
+    void* descriptor = nullptr;
+    // What a peer needs to write to it.
+    std::uint64_t base = 0;
+    std::uint64_t key = 0;
+  };
+  // Memory that stays registered as long as this object lives. `is_written`: by peers.
+  Result<Region> register_memory(std::span<std::byte> memory, bool is_written = false);
 
   // 0, or a negative error; -EAGAIN: try again after read(). `context` comes back from read(), and its memory
   // belongs to the library until then.
   long send(std::uint64_t to, std::span<const iovec> parts, std::span<void*> descriptors,
             fi::Context* context);
+  // One write of all parts; the peer reads `immediate` once all bytes have arrived. As send().
+  long write(std::uint64_t to, std::span<const iovec> parts, std::span<void*> descriptors,
+             const fi::RemotePart& remote, std::uint32_t immediate, fi::Context* context);
   long receive(std::span<std::byte> memory, void* descriptor, fi::Context* context);
 
   struct Completion {
-    fi::Context* context = nullptr;  // null: the endpoint itself has failed
+    fi::Context* context = nullptr;  // null without `immediate`: the endpoint itself has failed
     std::size_t bytes = 0;
-    int error = 0;  // positive
+    int error = 0;                           // positive
+    std::optional<std::uint64_t> immediate;  // a peer has written
   };
   // A descriptor that becomes readable when read() has something to do; -1: the provider has none, so read()
   // is called again and again.
@@ -78,6 +93,7 @@ class FabricEndpoint {
  private:
   FabricEndpoint(const FabricLibrary& library, const Wanted& wanted) : library_(library), wanted_(wanted) {}
   Status find();
+  int ask(fi::Info& hints);
   Status create();
   int open_queue();
   [[nodiscard]] bool suits(const fi::Info& info) const;

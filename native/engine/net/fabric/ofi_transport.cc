@@ -36,10 +36,10 @@ OfiTransport::OfiTransport(Loop& loop, int rank, double heartbeat_s, std::unique
       sending_(fabric.port->tickets()),
       port_(std::move(fabric.port)),
       wake_fd_(port_->endpoint().wake_fd()) {
-  for (const auto& [peer, place] : fabric.peers) {
+  for (auto& [peer, remote] : fabric.peers) {
     Peer& made = peers_[peer];
     made.rank = peer;
-    made.place = place;
+    made.remote = std::move(remote);
   }
   loop_.add_poller(this);
   if (wake_fd_ >= 0) {
@@ -63,12 +63,12 @@ void OfiTransport::register_memory(std::span<std::byte> memory) {
   if (memory.empty()) {
     return;
   }
-  const Result<void*> descriptor = port_->endpoint().register_memory(memory);
-  if (descriptor.ok()) {
+  const auto region = port_->endpoint().register_memory(memory);
+  if (region.ok()) {
     arena_ = memory;
-    arena_descriptor_ = *descriptor;
+    arena_descriptor_ = region->descriptor;
   } else {
-    log_(LogLevel::kWarning, descriptor.status().message() +
+    log_(LogLevel::kWarning, region.status().message() +
                                  ": every frame is copied before it is sent (a smaller SMDP_ARENA_MIB, or a "
                                  "larger limit of locked memory, avoids that)");
   }
@@ -99,7 +99,8 @@ void OfiTransport::post(int peer_rank, Message message) {
 }
 
 void OfiTransport::pump(Peer& peer) {
-  while (!peer.queue.empty() && !broken_ && peer.sent - peer.credited < port_->window() && send_next(peer)) {
+  while (!peer.queue.empty() && !broken_ && peer.sent - peer.credited < peer.remote.window &&
+         send_next(peer)) {
   }
 }
 
@@ -134,7 +135,11 @@ bool OfiTransport::send_next(Peer& peer) {
     staged = std::move(*copy);
     payload = {staged.bytes.get(), payload.size()};
   }
-  const auto ticket = port_->send(peer.place, next.header, payload, staged.descriptor);
+  std::vector<std::uint32_t>& slots = peer.remote.slots;
+  if (port_->writes()) {
+    peer.remote.target.slot = slots.back();  // there is one for each frame of the window
+  }
+  const auto ticket = port_->send(peer.remote.target, next.header, payload, staged.descriptor);
   if (!ticket.ok()) {
     break_off(peer, {Code::kPeerLost, ticket.status().message()});
     return false;
@@ -144,6 +149,9 @@ bool OfiTransport::send_next(Peer& peer) {
     return false;
   }
   sending_[**ticket] = {&peer, std::move(peer.queue.front()), std::move(staged.bytes), in_arena, false};
+  if (port_->writes()) {
+    slots.pop_back();
+  }
   peer.queue.pop_front();
   --queued_;
   ++peer.sent;
@@ -274,10 +282,10 @@ void OfiTransport::take(Peer& peer, const FrameHeader& header, std::span<std::by
     return;
   }
   // Memory that no operation has set aside may as well be the buffer itself.
-  std::shared_ptr<const void> lender = landing->owned ? port_->lend(buffer) : nullptr;
-  if (lender) {
-    landing = Landing::lent(payload.data(), std::move(lender));
-    on_taken(peer.rank);
+  FabricPort::Lent lent = landing->owned ? port_->lend(buffer) : FabricPort::Lent{};
+  if (lent.owner) {
+    landing = Landing::lent(payload.data(), std::move(lent.owner));
+    on_taken(peer.rank, lent.successor);
   } else {
     if (!payload.empty()) {
       std::memcpy(landing->data, payload.data(), payload.size());
@@ -288,9 +296,12 @@ void OfiTransport::take(Peer& peer, const FrameHeader& header, std::span<std::by
 }
 
 // A buffer takes the peer's next frame. The peer hears of it when it has half of its credit left.
-void OfiTransport::on_taken(int from) {
+void OfiTransport::on_taken(int from, std::size_t buffer) {
   Peer& peer = peers_.at(from);
   ++peer.taken;
+  if (port_->writes()) {
+    peer.to_report.push_back(static_cast<std::uint32_t>(buffer));
+  }
   if (peer.lost || peer.taken - peer.reported < std::max<std::uint64_t>(1, port_->window() / 2)) {
     return;
   }
@@ -298,12 +309,15 @@ void OfiTransport::on_taken(int from) {
   FrameHeader credit;
   credit.type = FrameType::kFabricCredit;
   credit.offset = peer.taken;
-  stream_->post(from, {credit, {}, nullptr, nullptr});
+  auto slots = std::make_shared<const std::vector<std::uint32_t>>(std::exchange(peer.to_report, {}));
+  const auto payload = std::as_bytes(std::span(*slots));
+  credit.payload = payload.size();
+  stream_->post(from, {credit, payload, std::move(slots), nullptr});
 }
 
 std::optional<Landing> OfiTransport::StreamSide::place(int peer, const FrameHeader& header) {
   const bool is_ours = header.type == FrameType::kFabricCredit || header.type == FrameType::kFabricEnd;
-  return is_ours ? Landing{} : owner_.events_->place(peer, header);
+  return is_ours ? Landing::fresh(header.payload) : owner_.events_->place(peer, header);
 }
 
 void OfiTransport::StreamSide::arrived(int from, const FrameHeader& header, Landing landing) {
@@ -313,18 +327,32 @@ void OfiTransport::StreamSide::arrived(int from, const FrameHeader& header, Land
   }
   if (header.type != FrameType::kFabricCredit && header.type != FrameType::kFabricEnd) {
     owner_.events_->arrived(from, header, std::move(landing));
-  } else if (!owner_.on_fabric_frame(peer, header)) {
+  } else if (!owner_.on_fabric_frame(peer, header, landing)) {
     owner_.break_off(peer, breach());
   }
 }
 
-bool OfiTransport::on_fabric_frame(Peer& peer, const FrameHeader& header) {
-  if (header.type == FrameType::kFabricEnd) {
-    peer.sent_in_all = header.offset;
-    return header.offset >= peer.received;
+bool OfiTransport::on_fabric_frame(Peer& peer, const FrameHeader& header, const Landing& landing) {
+  if (header.type == FrameType::kFabricCredit) {
+    return on_credit(peer, header, landing);
   }
-  if (header.offset < peer.credited || header.offset > peer.sent) {
+  peer.sent_in_all = header.offset;
+  return header.offset >= peer.received;
+}
+
+bool OfiTransport::on_credit(Peer& peer, const FrameHeader& header, const Landing& landing) {
+  const std::uint64_t frames = header.offset - peer.credited;
+  if (header.offset < peer.credited || header.offset > peer.sent ||
+      header.payload != (port_->writes() ? frames * sizeof(std::uint32_t) : 0)) {
     return false;
+  }
+  Reader slots({landing.data, header.payload});
+  for (std::uint64_t i = 0; port_->writes() && i < frames; ++i) {
+    const auto slot = slots.get<std::uint32_t>();
+    if (slot >= peer.remote.target.slots.count) {
+      return false;
+    }
+    peer.remote.slots.push_back(slot);
   }
   peer.credited = header.offset;
   pump(peer);

@@ -6,7 +6,7 @@
 // false, or a registered copy of the caller's memory. A frame waits here while its peer has no credit: each
 // rank lets a peer have a few frames on their way to it (FabricPort::window), one for each receive buffer
 // that it keeps for that peer, and sends credits as it takes them. So many senders cannot exhaust one
-// receiver.
+// receiver. Where frames are written, a credit names the slots that the peer may write to.
 //
 // Receiving. A frame is copied into the memory of its operation, or its buffer is lent to the operation.
 //
@@ -33,10 +33,15 @@
 
 namespace smdp {
 
-// An open port, and the handles of the ranks that it reaches.
+// An open port, and the ranks that it reaches.
 struct FabricConnections {
+  struct Peer {
+    FabricPort::Target target;
+    std::uint64_t window = 0;          // frames that it lets this rank have on their way to it
+    std::vector<std::uint32_t> slots;  // its slots for this rank, if frames are written
+  };
   std::unique_ptr<FabricPort> port;
-  std::map<int, std::uint64_t> peers;  // by rank
+  std::map<int, Peer> peers;  // by rank
 };
 
 class OfiTransport final : public Transport, public Loop::Poller {
@@ -79,7 +84,7 @@ class OfiTransport final : public Transport, public Loop::Poller {
     void received(std::uint32_t from, const std::optional<FrameHeader>& header, std::span<std::byte> payload,
                   std::size_t buffer) override;
     void sent(std::size_t ticket, const Status& why) override { owner_.on_sent(ticket, why); }
-    void reposted(int from) override { owner_.on_taken(from); }
+    void reposted(int from, std::size_t buffer) override { owner_.on_taken(from, buffer); }
 
    private:
     OfiTransport& owner_;
@@ -92,13 +97,14 @@ class OfiTransport final : public Transport, public Loop::Poller {
   };
   struct Peer {
     int rank = 0;
-    std::uint64_t place = 0;  // in the address table
+    FabricConnections::Peer remote;  // its slots: those that are free
     std::deque<Message> queue;
     std::uint64_t sent = 0;      // frames posted
     std::uint64_t credited = 0;  // of them taken by the peer
     std::uint64_t received = 0;
-    std::uint64_t taken = 0;     // of the received frames, those whose buffers were posted again
-    std::uint64_t reported = 0;  // of the taken ones
+    std::uint64_t taken = 0;               // of the received frames, those whose buffers were posted again
+    std::uint64_t reported = 0;            // of the taken ones
+    std::vector<std::uint32_t> to_report;  // the slots of the next frames, if frames are written
     std::optional<std::uint64_t> sent_in_all;  // by the peer
     std::optional<Loss> loss;                  // not reported yet
     bool lost = false;
@@ -121,9 +127,10 @@ class OfiTransport final : public Transport, public Loop::Poller {
   bool send_next(Peer& peer);
   [[nodiscard]] bool is_in_arena(std::span<const std::byte> payload) const;
   void on_sent(std::size_t ticket, const Status& why);
-  bool on_fabric_frame(Peer& peer, const FrameHeader& header);
+  bool on_fabric_frame(Peer& peer, const FrameHeader& header, const Landing& landing);
+  bool on_credit(Peer& peer, const FrameHeader& header, const Landing& landing);
   void take(Peer& peer, const FrameHeader& header, std::span<std::byte> payload, std::size_t buffer);
-  void on_taken(int from);
+  void on_taken(int from, std::size_t buffer);
   void break_off(Peer& peer, Status why);
   void on_stream_lost(Peer& peer, bool orderly, Status why);
   void report(Peer& peer);

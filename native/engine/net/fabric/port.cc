@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "base/clock.h"
 
@@ -57,6 +58,7 @@ Result<std::unique_ptr<FabricPort>> FabricPort::open(const FabricLibrary& librar
   endpoint.sends = kSends;
   endpoint.receives = std::min({peers * window, kMostReceives, affordable}) + kMostLent;
   endpoint.peers = peers;
+  endpoint.writes = !wanted.writers.empty();
   auto opened = FabricEndpoint::open(library, endpoint);
   if (!opened.ok()) {
     return opened.status();
@@ -81,7 +83,22 @@ FabricPort::FabricPort(std::unique_ptr<FabricEndpoint> endpoint, const Wanted& w
       most_lent_(std::min(kMostLent, endpoint->receives() - kLeastWindow)),
       buffers_(endpoint->receives()),
       slots_(endpoint->sends()),
-      endpoint_(std::move(endpoint)) {}
+      endpoint_(std::move(endpoint)) {
+  // Every writer needs slots of its own.
+  const std::size_t needed = wanted.writers.size() * window_;
+  writes_ = endpoint_->can_write() && needed + kMostLent == receives_;
+  if (!writes_) {
+    return;
+  }
+  writers_.assign(receives_, -1);
+  for (std::size_t slot = 0; slot < receives_; ++slot) {
+    if (slot < needed) {
+      writers_[slot] = wanted.writers[slot / window_];
+    } else {
+      spares_.push_back(slot);
+    }
+  }
+}
 
 // A provider closes more reliably, and sooner, when no send is in progress.
 FabricPort::~FabricPort() {
@@ -90,6 +107,9 @@ FabricPort::~FabricPort() {
     const std::size_t got = endpoint_->read(completions_);
     for (const FabricEndpoint::Completion& one : std::span(completions_).first(got)) {
       if (one.context == nullptr) {
+        if (one.immediate) {
+          continue;
+        }
         return;
       }
       const auto& operation = *reinterpret_cast<const Operation*>(one.context);
@@ -113,15 +133,26 @@ Status FabricPort::prepare() {
   memory_->slab = std::move(*received);
   memory_->returned.reserve(receives_);
   send_slab_ = std::move(*sending);
-  for (auto [slab, descriptor] : {std::pair(memory_->slab.bytes(), &receive_descriptor_),
-                                  std::pair(send_slab_.bytes(), &send_descriptor_)}) {
-    const Result<void*> registered = endpoint_->register_memory(slab);
-    if (!registered.ok()) {
-      return registered.status();
-    }
-    *descriptor = *registered;
+  const auto receiving = endpoint_->register_memory(memory_->slab.bytes(), writes_);
+  const auto sent = endpoint_->register_memory(send_slab_.bytes());
+  if (!receiving.ok() || !sent.ok()) {
+    return receiving.ok() ? sent.status() : receiving.status();
   }
+  receive_descriptor_ = receiving->descriptor;
+  send_descriptor_ = sent->descriptor;
+  own_slots_ = {receiving->base, receiving->key, static_cast<std::uint32_t>(receives_)};
   to_post_.reserve(receives_);
+  for (std::size_t i = slots_.size(); i-- > 0;) {
+    slots_[i].index = i;
+    free_slots_.push_back(i);
+  }
+  for (std::size_t i = kStages; i-- > 0;) {
+    free_stages_->push_back(prefixes + i * pages(payload_bytes_));
+  }
+  return writes_ ? Status() : post_all();
+}
+
+Status FabricPort::post_all() {
   for (std::size_t i = 0; i < receives_; ++i) {
     buffers_[i].receives = true;
     buffers_[i].index = i;
@@ -131,14 +162,14 @@ Status FabricPort::prepare() {
       return endpoint_->error("posting a receive buffer failed", got);
     }
   }
-  for (std::size_t i = slots_.size(); i-- > 0;) {
-    slots_[i].index = i;
-    free_slots_.push_back(i);
-  }
-  for (std::size_t i = kStages; i-- > 0;) {
-    free_stages_->push_back(prefixes + i * pages(payload_bytes_));
-  }
   return {};
+}
+
+Status FabricPort::use_messages() {
+  if (!std::exchange(writes_, false)) {
+    return {};
+  }
+  return post_all();
 }
 
 // --- Sending ---
@@ -156,7 +187,7 @@ std::optional<FabricPort::Staged> FabricPort::stage(std::span<const std::byte> p
   return Staged{owner, send_descriptor_};
 }
 
-Result<std::optional<std::size_t>> FabricPort::send(std::uint64_t to, const FrameHeader& header,
+Result<std::optional<std::size_t>> FabricPort::send(const Target& to, const FrameHeader& header,
                                                     std::span<const std::byte> payload, void* descriptor) {
   if (free_slots_.empty()) {
     return std::optional<std::size_t>();
@@ -170,8 +201,14 @@ Result<std::optional<std::size_t>> FabricPort::send(std::uint64_t to, const Fram
       iovec{const_cast<std::byte*>(payload.data()), payload.size()}};  // NOLINT: it is only read
   std::array<void*, 2> descriptors = {send_descriptor_, descriptor};
   const std::size_t used = payload.empty() ? 1 : 2;
-  const long got = endpoint_->send(to, std::span(parts).first(used), std::span(descriptors).first(used),
-                                   &slots_[ticket].context);
+  const auto sent_parts = std::span(parts).first(used);
+  const auto sent_descriptors = std::span(descriptors).first(used);
+  fi::Context* const context = &slots_[ticket].context;
+  const fi::RemotePart remote{to.slots.base + to.slot * stride_ + kPayloadAt - kPrefixBytes,
+                              kPrefixBytes + payload.size(), to.slots.key};
+  const long got = writes_
+                       ? endpoint_->write(to.place, sent_parts, sent_descriptors, remote, to.slot, context)
+                       : endpoint_->send(to.place, sent_parts, sent_descriptors, context);
   if (got == -EAGAIN) {
     return std::optional<std::size_t>();
   }
@@ -185,32 +222,55 @@ Result<std::optional<std::size_t>> FabricPort::send(std::uint64_t to, const Fram
 // --- Receiving ---
 
 std::span<std::byte> FabricPort::receive_buffer(std::size_t index) const {
-  return memory_->slab.bytes().subspan(index * stride_, kPayloadAt + payload_bytes_);
+  return memory_->slab.bytes().subspan(index * stride_ + kPayloadAt - kPrefixBytes,
+                                       kPrefixBytes + payload_bytes_);
 }
 
 long FabricPort::post(std::size_t buffer) {
-  return endpoint_->receive(receive_buffer(buffer).subspan(kPayloadAt - kPrefixBytes), receive_descriptor_,
-                            &buffers_[buffer].context);
+  return endpoint_->receive(receive_buffer(buffer), receive_descriptor_, &buffers_[buffer].context);
 }
 
-void FabricPort::give_back(std::size_t buffer, int from) { to_post_.push_back({buffer, from}); }
+// A slot holds the job's tag only between a write and its end: an immediate without a write is no frame.
+void FabricPort::wipe(std::size_t buffer) const {
+  std::ranges::fill(receive_buffer(buffer).first<sizeof(Tag)>(), std::byte{0});
+}
 
-std::shared_ptr<const void> FabricPort::lend(std::size_t buffer) {
+void FabricPort::give_back(std::size_t buffer, int from) {
+  if (writes_) {
+    wipe(buffer);
+  }
+  to_post_.push_back({buffer, from});
+}
+
+FabricPort::Lent FabricPort::lend(std::size_t buffer) {
   if (lent_ >= most_lent_) {
-    return nullptr;
+    return {};
   }
   ++lent_;  // first: where there is no memory for the owner, it returns the buffer
-  return {memory_->slab.bytes().data(), [memory = memory_, buffer](const void*) {
-            const std::lock_guard lock(memory->mutex);
-            memory->returned.push_back(buffer);  // reserved: does not allocate
-          }};
+  Lent lent{{memory_->slab.bytes().data(),
+             [memory = memory_, buffer](const void*) {
+               const std::lock_guard lock(memory->mutex);
+               memory->returned.push_back(buffer);  // reserved: does not allocate
+             }},
+            buffer};
+  if (writes_) {
+    lent.successor = spares_.back();
+    spares_.pop_back();
+    std::swap(writers_[lent.successor], writers_[buffer]);
+  }
+  return lent;
 }
 
 bool FabricPort::take_returned() {
   const std::lock_guard lock(memory_->mutex);
   const bool any = !memory_->returned.empty();
   for (const std::size_t buffer : memory_->returned) {
-    to_post_.push_back({buffer, -1});
+    if (writes_) {
+      wipe(buffer);
+      spares_.push_back(buffer);
+    } else {
+      to_post_.push_back({buffer, -1});
+    }
   }
   lent_ -= memory_->returned.size();
   memory_->returned.clear();
@@ -221,7 +281,7 @@ bool FabricPort::take_returned() {
 bool FabricPort::repost(Events& events) {
   while (!to_post_.empty()) {
     const Repost next = to_post_.back();
-    const long got = post(next.buffer);
+    const long got = writes_ ? 0 : post(next.buffer);
     if (got == -EAGAIN) {
       return true;
     }
@@ -230,14 +290,14 @@ bool FabricPort::repost(Events& events) {
     }
     to_post_.pop_back();
     if (next.from >= 0) {
-      events.reposted(next.from);
+      events.reposted(next.from, next.buffer);
     }
   }
   return true;
 }
 
 void FabricPort::arrived(std::size_t buffer, std::size_t bytes, Events& events) {
-  const auto memory = receive_buffer(buffer).subspan(kPayloadAt - kPrefixBytes);
+  const auto memory = receive_buffer(buffer);
   if (bytes < kPrefixBytes || bytes > memory.size() ||
       !std::ranges::equal(memory.first<sizeof(Tag)>(), tag_)) {
     give_back(buffer, -1);  // of another job, or of none
@@ -252,7 +312,29 @@ void FabricPort::arrived(std::size_t buffer, std::size_t bytes, Events& events) 
   events.received(sender_of(encoded), header, payload, buffer);
 }
 
+// A provider does not report how many bytes were written, so the header does.
+void FabricPort::written(std::uint64_t slot, Events& events) {
+  if (!writes_ || slot >= receives_ || writers_[slot] < 0) {
+    return;  // of another job, or of none
+  }
+  const auto memory = receive_buffer(slot);
+  if (!std::ranges::equal(memory.first<sizeof(Tag)>(), tag_)) {
+    return;
+  }
+  const auto encoded = memory.subspan<sizeof(Tag), kFrameBytes>();
+  std::optional<FrameHeader> header = decode(encoded);
+  if (header && (header->payload > payload_bytes_ || std::cmp_not_equal(header->sender, writers_[slot]))) {
+    header.reset();
+  }
+  const auto payload = memory.subspan(kPrefixBytes, header ? header->payload : 0);
+  events.received(static_cast<std::uint32_t>(writers_[slot]), header, payload, slot);
+}
+
 Status FabricPort::complete(const FabricEndpoint::Completion& completion, Events& events) {
+  if (completion.immediate) {
+    written(*completion.immediate, events);
+    return {};
+  }
   if (completion.context == nullptr) {
     return endpoint_->error("the fabric's endpoint failed", -completion.error);
   }

@@ -1,10 +1,14 @@
-// Frames over a fabric: the messages of an endpoint, each one frame with its payload.
+// Frames over a fabric. A frame is the job's fabric tag (16 bytes), a frame header and the payload. The
+// fabric has no handshake of its own, so the tag proves that the sender belongs to the job: without it, a
+// frame is dropped. Prefix and payload are two vectors, so a payload in registered memory is not copied. The
+// payload of a received frame stays in its buffer until give_back(), or, lent to an operation, until the
+// operation has used it. A frame is sent in one of two ways, the same between all ranks:
 //
-// A message is the job's fabric tag (16 bytes), a frame header and the payload. The fabric has no handshake
-// of its own, so the tag in each message proves that its sender belongs to the job: a message without it is
-// dropped. The header and the payload are two vectors, so a payload in registered memory is not copied.
-// Receive buffers of one message each are posted ahead. The payload of a received message stays in its buffer
-// until give_back(), or, lent to an operation, until the operation has used it.
+//   messages  the receiver posts its buffers ahead; each takes a frame of any sender
+//   writes    each buffer is the slot of one sender at a time. The sender writes the frame into the
+//             slot, with the slot's number as the immediate that the receiver reads. No other rank is
+//             given the slot before its frame has been taken, so a write that is late, or whose sender
+//             has died, does no harm
 //
 // Belongs to one thread at a time; only a lent buffer may return from another.
 #pragma once
@@ -35,6 +39,7 @@ class FabricPort {
     std::string source;
     std::size_t rail = 0;
     std::size_t peers = 1;          // ranks that may send to this one
+    std::vector<int> writers;       // these ranks, if frames may be written
     std::size_t payload_bytes = 0;  // the most of one frame
     Tag tag{};
   };
@@ -49,8 +54,8 @@ class FabricPort {
                           std::span<std::byte> payload, std::size_t buffer) = 0;
     // The memory of the send `ticket` is free again. `why` is not ok when its frame may not have arrived.
     virtual void sent(std::size_t ticket, const Status& why) = 0;
-    // A buffer that was given back for the rank `from` takes another message.
-    virtual void reposted(int from) = 0;
+    // A buffer that was given back for the rank `from` takes another frame.
+    virtual void reposted(int from, std::size_t buffer) = 0;
   };
 
   static Result<std::unique_ptr<FabricPort>> open(const FabricLibrary& library, const Wanted& wanted);
@@ -62,6 +67,24 @@ class FabricPort {
   [[nodiscard]] std::size_t payload_bytes() const { return payload_bytes_; }
   // The frames that one peer may have on their way here.
   [[nodiscard]] std::uint64_t window() const { return window_; }
+  // Whether peers write. The slots of the writer number i are those from i * window() on.
+  [[nodiscard]] bool writes() const { return writes_; }
+  // From now on peers send messages.
+  Status use_messages();
+
+  // The memory of a port that peers write to.
+  struct Slots {
+    std::uint64_t base = 0;
+    std::uint64_t key = 0;
+    std::uint32_t count = 0;
+  };
+  [[nodiscard]] const Slots& slots() const { return own_slots_; }
+  // Where a frame goes.
+  struct Target {
+    std::uint64_t place = 0;  // of the peer in the address table
+    Slots slots;              // of the peer
+    std::uint32_t slot = 0;   // the one to write to
+  };
 
   // A copy of a payload, in registered memory that is free again when the last owner drops it.
   struct Staged {
@@ -71,14 +94,18 @@ class FabricPort {
   // nullopt: no memory is free before a send completes.
   std::optional<Staged> stage(std::span<const std::byte> payload);
   // The ticket of the send; nullopt: try again after poll(). An error: the frame cannot be sent to this peer.
-  Result<std::optional<std::size_t>> send(std::uint64_t to, const FrameHeader& header,
+  Result<std::optional<std::size_t>> send(const Target& to, const FrameHeader& header,
                                           std::span<const std::byte> payload, void* descriptor);
   [[nodiscard]] std::size_t in_flight() const { return slots_.size() - free_slots_.size(); }
   [[nodiscard]] std::size_t tickets() const { return slots_.size(); }
 
   void give_back(std::size_t buffer, int from);
-  // Leaves the buffer with the owner of the returned object; null: too many are lent already.
-  std::shared_ptr<const void> lend(std::size_t buffer);
+  // Leaves the buffer with the owner of the returned object. Another buffer takes the sender's next frame.
+  struct Lent {
+    std::shared_ptr<const void> owner;  // null: too many are lent already
+    std::size_t successor = 0;
+  };
+  Lent lend(std::size_t buffer);
 
   // Handles what has completed. True when something had. Not ok: the endpoint has failed.
   Result<bool> poll(Events& events);
@@ -102,18 +129,26 @@ class FabricPort {
 
   FabricPort(std::unique_ptr<FabricEndpoint> endpoint, const Wanted& wanted, std::uint64_t window);
   Status prepare();
+  Status post_all();
+  // The whole frame in a receive buffer.
   [[nodiscard]] std::span<std::byte> receive_buffer(std::size_t index) const;
+  void wipe(std::size_t buffer) const;
   bool take_returned();
   long post(std::size_t buffer);
   bool repost(Events& events);
   Status complete(const FabricEndpoint::Completion& completion, Events& events);
   void arrived(std::size_t buffer, std::size_t bytes, Events& events);
+  void written(std::uint64_t slot, Events& events);
 
   Tag tag_;
   std::size_t payload_bytes_;
   std::uint64_t window_;
   std::size_t stride_;  // between receive buffers
   std::size_t receives_;
+  bool writes_ = false;
+  Slots own_slots_;
+  std::vector<int> writers_;         // by slot: the rank that may write to it, -1: none
+  std::vector<std::size_t> spares_;  // slots of no rank, to replace lent ones
   std::size_t lent_ = 0;
   std::size_t most_lent_ = 0;
   std::shared_ptr<ReceiveMemory> memory_ = std::make_shared<ReceiveMemory>();
