@@ -12,10 +12,10 @@ from smdp_launch.errors import SmdpError
 from smdp_launch.jobs.input_record import record_input
 from smdp_launch.jobs.logs.messages import JobEvent
 from smdp_launch.jobs.logs.read import read_events
-from smdp_launch.jobs.records.history import LOCAL, find_launch
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.retry_policy import SINGLE_TRY
-from smdp_launch.jobs.status.description import Description, describe, describe_training_job, description
+from smdp_launch.jobs.status.cost import price_of, usd
+from smdp_launch.jobs.status.description import Description, describe, describe_training_job, description, end_of
 from smdp_launch.run_metrics.network import NetworkReport
 from smdp_launch.run_metrics.run import RunMetrics
 
@@ -118,37 +118,3 @@ def network_of(clients: Clients, described: Description, recent: RunMetrics | Sm
     except SmdpError:
         return None
     return None
-
-
-def end_of(described: Description) -> datetime:
-    """When the job ended; now if it runs."""
-    if described.outcome is None or not described.steps:
-        return datetime.now(timezone.utc)
-    last = described.steps[-1]
-    return last.began + timedelta(seconds=last.seconds)
-
-
-def price_of(described: Description, where: str, prices: PriceTable | None = None) -> float | None:
-    """USD an hour of one host, with several groups the mean of all: from the table, else from the launch. None for a
-    local run, or if it is unknown."""
-    if where == LOCAL:
-        return None
-    if prices is not None and described.types:
-        return prices.mean_hourly(where, described.types)
-    if prices is not None and described.instance_type is not None:
-        return prices.hourly(where, described.instance_type)
-    launched = find_launch(described.job)
-    return launched.price if launched is not None else None
-
-
-def usd(described: Description, price: float | None) -> float | None:
-    """The cost until now of all hosts, in USD: the service bills from the start of training until its end."""
-    if price is None:
-        return None
-    ended = described.outcome
-    if ended is not None and ended.billable_seconds is not None:
-        return price * described.hosts * ended.billable_seconds / 3600
-    if described.training_started is None:
-        return 0.0
-    seconds = (end_of(described) - described.training_started).total_seconds()
-    return price * described.hosts * max(0.0, seconds) / 3600

@@ -12,7 +12,7 @@ from smdp_launch.diagnosis.verdict import UNKNOWN, diagnose
 from smdp_launch.diagnostics import Diagnostic, Diagnostics, Severity, count_problems, shortened
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.jobs.job import Job
-from smdp_launch.jobs.run import price_of, usd
+from smdp_launch.jobs.status.cost import price_of, usd
 from smdp_launch.notebook.html import Row, card, folded, lines, marked, rows
 from smdp_launch.notebook_view import html_of
 from smdp_launch.planning.plan import Plan

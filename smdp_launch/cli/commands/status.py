@@ -31,7 +31,8 @@ def command(name: str | None, region: str | None, as_json: bool) -> None:
     from smdp_launch.cli.render.job.status import RunNow, print_status, status_json
     from smdp_launch.cli.render.terminal.retries import print_retry
     from smdp_launch.cli.shared.sweeps import show_sweep, sweep_of
-    from smdp_launch.jobs.run import network_of, price_of, usd
+    from smdp_launch.jobs.run import network_of
+    from smdp_launch.jobs.status.cost import price_of, usd
 
     launched = sweep_of(name, region)
     if launched is not None:

@@ -29,10 +29,11 @@ from smdp_launch.jobs.logs.tracebacks import Tracebacks
 from smdp_launch.jobs.notifications.notifier import Notifier, notifier_of
 from smdp_launch.jobs.records.history import LOCAL, record_end
 from smdp_launch.jobs.records.outcome import Outcome
-from smdp_launch.jobs.run import Run, add_event, price_of, usd
+from smdp_launch.jobs.run import Run, add_event
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.error_kinds import ErrorKind, error_kind
 from smdp_launch.jobs.service.retry_policy import SINGLE_TRY
+from smdp_launch.jobs.status.cost import price_of, usd
 from smdp_launch.jobs.status.description import Description
 from smdp_launch.jobs.submit import create, send_source, stop, submit
 from smdp_launch.planning.plan import Plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from types import MappingProxyType
 from typing import Any
 
@@ -138,3 +138,11 @@ def _steps(transitions: Sequence[Mapping[str, Any]], now: datetime | None) -> It
         seconds = ((end or one.get("EndTime", began)) - began).total_seconds()
         message = without_controls(str(one.get("StatusMessage", "")))
         yield Step(str(one["Status"]), message, began, max(0.0, seconds))
+
+
+def end_of(described: Description) -> datetime:
+    """When the job ended; now if it runs."""
+    if described.outcome is None or not described.steps:
+        return datetime.now(timezone.utc)
+    last = described.steps[-1]
+    return last.began + timedelta(seconds=last.seconds)

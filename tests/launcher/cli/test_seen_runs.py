@@ -23,7 +23,8 @@ from smdp_launch.errors import ServiceProblem
 from smdp_launch.jobs.job import Job
 from smdp_launch.jobs.logs.messages import JobEvent
 from smdp_launch.jobs.records.outcome import outcome
-from smdp_launch.jobs.run import Run, usd
+from smdp_launch.jobs.run import Run
+from smdp_launch.jobs.status.cost import usd
 from smdp_launch.notebook_view import LiveView
 from smdp_launch.run_metrics.run import RunMetrics
 from tests.conftest import ROOT

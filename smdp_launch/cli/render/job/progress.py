@@ -11,8 +11,8 @@ from rich.text import Text
 
 from smdp_launch.cli.render.terminal.console import Console
 from smdp_launch.cli.render.terminal.sparkline import sparkline
-from smdp_launch.jobs.run import end_of, usd
-from smdp_launch.jobs.status.description import Description
+from smdp_launch.jobs.status.cost import usd
+from smdp_launch.jobs.status.description import Description, end_of
 from smdp_launch.plain_text import without_controls
 from smdp_launch.run_metrics.run import RunMetrics
 from smdp_launch.run_metrics.summary import left_text, main_metric, rate_text

@@ -1,0 +1,33 @@
+"""What a job costs until now: the price of its hosts, and the seconds that are billed."""
+
+from __future__ import annotations
+
+from smdp_launch.catalog.prices import PriceTable
+from smdp_launch.jobs.records.history import LOCAL, find_launch
+from smdp_launch.jobs.status.description import Description, end_of
+
+
+def price_of(described: Description, where: str, prices: PriceTable | None = None) -> float | None:
+    """USD an hour of one host, with several groups the mean of all: from the table, else from the launch. None for a
+    local run, or if it is unknown."""
+    if where == LOCAL:
+        return None
+    if prices is not None and described.types:
+        return prices.mean_hourly(where, described.types)
+    if prices is not None and described.instance_type is not None:
+        return prices.hourly(where, described.instance_type)
+    launched = find_launch(described.job)
+    return launched.price if launched is not None else None
+
+
+def usd(described: Description, price: float | None) -> float | None:
+    """The cost until now of all hosts, in USD: the service bills from the start of training until its end."""
+    if price is None:
+        return None
+    ended = described.outcome
+    if ended is not None and ended.billable_seconds is not None:
+        return price * described.hosts * ended.billable_seconds / 3600
+    if described.training_started is None:
+        return 0.0
+    seconds = (end_of(described) - described.training_started).total_seconds()
+    return price * described.hosts * max(0.0, seconds) / 3600
