@@ -1,4 +1,4 @@
-"""Recognizes secrets by their form, or by the name of a value."""
+"""Recognizes secrets by their form, or by the name of a value, and replaces them by asterisks."""
 
 from __future__ import annotations
 

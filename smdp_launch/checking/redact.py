@@ -1,4 +1,4 @@
-"""Redact the secrets of a job file in its diagnostics and diffs."""
+"""Redact the secrets of a job file: asterisks take their place in its diagnostics and diffs."""
 
 from __future__ import annotations
 

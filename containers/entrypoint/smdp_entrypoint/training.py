@@ -1,4 +1,4 @@
-"""The workers of this host, from their start to the container's exit code."""
+"""Starts the workers of this host, one process per GPU, and stays until the container's exit code is known."""
 
 from __future__ import annotations
 

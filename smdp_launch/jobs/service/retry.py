@@ -1,4 +1,4 @@
-"""Retries of service calls: on throttling, on outages and on expired credentials."""
+"""Retries calls of AWS services: on throttling, on outages and on expired credentials."""
 
 from __future__ import annotations
 
