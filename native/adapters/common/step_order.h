@@ -58,7 +58,8 @@ class StepOrder {
     return begin();
   }
 
-  // From here on every step fails with this reason, those too that wait for their turn.
+  // From here on every step fails with this reason, those too that wait for their turn. A step whose turn has
+  // come begins: the host's first rank has begun it, and its device would wait for this rank.
   void end(const std::string& reason) {
     const std::lock_guard lock(mutex_);
     end_ = reason;
@@ -88,14 +89,13 @@ class StepOrder {
   }
 
   void await_turn(Step step, std::unique_lock<std::mutex>& lock) {
-    require_open();
     while (next_ != step) {
+      require_open();
       if (next_ || receiving_) {
         changed_.wait(lock);
       } else {
         receive(lock);
       }
-      require_open();
     }
   }
 

@@ -303,10 +303,12 @@ class LocalFirst {
       const std::lock_guard lock(broken_mutex_);
       broken_ = job.work->failure();
     }
+    fail_(
+        job.work
+            ->failure());  // first: it ends a step of this rank that waits for others, with the order's mutex
     if (order_) {
       order_->end(job.work->failure());
     }
-    fail_(job.work->failure());
   }
   [[nodiscard]] std::string broken() {
     const std::lock_guard lock(broken_mutex_);

@@ -589,7 +589,9 @@ EXPORTED int fi_getinfo(std::uint32_t /*version*/, const char* node, const char*
   made->domain_attr->mr_key_size = sizeof(std::uint64_t);
   made->domain_attr->cq_data_size = sizeof(std::uint32_t);
   made->domain_attr->name = ::strdup("strict0");
-  made->fabric_attr->prov_name = ::strdup("efa");  // so that SMDP_TRANSPORT=auto takes it
+  // As SMDP_TRANSPORT=auto asks for.
+  const char* const name = hints->fabric_attr->prov_name;
+  made->fabric_attr->prov_name = ::strdup(name == nullptr ? "strict" : name);
   *info = made;
   return 0;
 }

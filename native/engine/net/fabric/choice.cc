@@ -16,6 +16,7 @@ namespace {
 constexpr double kProbe = 15;                         // seconds for a frame to every rank, and one from each
 constexpr std::uint64_t kLeastPayload = 256U << 10U;  // bytes; also the parts of messages (point_to_point.cc)
 constexpr std::uint64_t kMostPayload = 4U << 20U;     // larger frames use TCP
+constexpr std::uint32_t kMostWindow = 1U << 16U;      // frames; more than any port has
 
 // What a rank reports in the steps 2 and 3.
 struct Report {
@@ -236,12 +237,26 @@ class Choice {
       failure = "the fabrics differ: " + name(0) + " has " + reports->front().provider + ", " +
                 name(static_cast<std::size_t>(other - reports->begin())) + " has " + other->provider;
     }
+    for (std::size_t rank = 0; rank < reports->size() && failure.empty(); ++rank) {
+      const Report& one = (*reports)[rank];
+      if (!is_sound(one, rank) || one.address.size() != reports->front().address.size()) {
+        failure = name(rank) + ": its report is damaged";
+      }
+    }
     if (!failure.empty()) {
       return give_up(failure);
     }
     made.port = std::move(*port);
     reports_ = *reports;
     return made;
+  }
+
+  // Whether the other ranks can send to the rank with this window and these slots.
+  [[nodiscard]] bool is_sound(const Report& report, std::size_t rank) const {
+    const auto mates = std::ranges::count(question_.host_of, question_.host_of[rank]);
+    const auto writers = static_cast<std::uint64_t>(world_size() - mates);
+    return report.window >= 1 && report.window <= kMostWindow && !report.address.empty() &&
+           (!report.writes || report.window * writers <= report.slots.count);
   }
 
   // Frames are sent in the same way between all ranks. Not ok: as exchange().

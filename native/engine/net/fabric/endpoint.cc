@@ -5,14 +5,16 @@
 #include <cerrno>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 namespace smdp {
 namespace {
 
 constexpr std::uint64_t kMessages = fi::kMsg | fi::kSend | fi::kRecv;
 constexpr std::uint64_t kWrites = fi::kRma | fi::kWrite | fi::kRemoteWrite;
-// EFA's devices write since this version; before, its provider emulated that.
-constexpr std::uint32_t kEfaWrites = fi::version(1, 18);
+// This provider emulates a write of two vectors with an immediate, whatever its device can do. If the sender
+// of an emulated write dies, the receiver's provider ends the process.
+constexpr std::string_view kEmulatesWrites = "efa";
 constexpr int kOurModes = fi::kMrLocal | fi::kMrVirtAddr | fi::kMrAllocated | fi::kMrProvKey;
 
 void close(fi::Fid* fid) {
@@ -68,10 +70,8 @@ std::size_t FabricEndpoint::receives() const { return std::min(wanted_.receives,
 // `efa-direct` has messages of one packet only.
 bool FabricEndpoint::suits(const fi::Info& info) const {
   const std::string_view fabric = info.fabric_attr->name == nullptr ? "" : info.fabric_attr->name;
-  const bool can_write =
-      info.domain_attr->cq_data_size >= sizeof(std::uint32_t) &&
-      info.domain_attr->mr_key_size <= sizeof(std::uint64_t) &&
-      (std::string_view(info.fabric_attr->prov_name) != "efa" || library_.version() >= kEfaWrites);
+  const bool can_write = info.domain_attr->cq_data_size >= sizeof(std::uint32_t) &&
+                         info.domain_attr->mr_key_size <= sizeof(std::uint64_t);
   return fabric != "efa-direct" && ((info.caps & fi::kRma) == 0 || can_write) &&
          info.ep_attr->type == fi::kEpRdm && info.ep_attr->max_msg_size >= wanted_.message_bytes &&
          (info.mode & ~(fi::kContext | fi::kContext2)) == 0 &&
@@ -111,14 +111,20 @@ Status FabricEndpoint::find() {
   if (!wanted_.provider.empty()) {
     hints->fabric_attr->prov_name = ::strdup(wanted_.provider.c_str());  // freeinfo() frees it
   }
-  int got = 0;
-  if (wanted_.writes) {
+  hints->caps = kMessages;
+  const int got = ask(*hints);
+  if (info_ != nullptr && wanted_.writes && provider() != kEmulatesWrites) {
+    fi::Info* const without = std::exchange(info_, nullptr);
+    if (hints->fabric_attr->prov_name == nullptr) {
+      hints->fabric_attr->prov_name = ::strdup(without->fabric_attr->prov_name);
+    }
     hints->caps = kMessages | kWrites;
-    got = ask(*hints);
-  }
-  if (info_ == nullptr) {
-    hints->caps = kMessages;
-    got = ask(*hints);
+    (void)ask(*hints);
+    if (info_ == nullptr) {
+      info_ = without;
+    } else {
+      library_.freeinfo(without);
+    }
   }
   library_.freeinfo(hints);
   if (info_ != nullptr) {
@@ -310,6 +316,10 @@ FabricEndpoint::Completion FabricEndpoint::read_error() {
   const ssize_t got = queue_->ops->readerr(queue_, &failed, 0);
   if (got < 0) {
     return {nullptr, 0, static_cast<int>(-got), std::nullopt};
+  }
+  // A peer's write: its context is the provider's own, and TCP reports a peer that has died.
+  if ((failed.flags & fi::kRemoteWrite) != 0) {
+    return {nullptr, 0, 0, kNoSlot};
   }
   return {static_cast<fi::Context*>(failed.context), failed.length, failed.error == 0 ? EIO : failed.error,
           std::nullopt};

@@ -78,6 +78,8 @@ class FabricEndpoint {
     int error = 0;                           // positive
     std::optional<std::uint64_t> immediate;  // a peer has written
   };
+  // The immediate of a peer's write that has failed.
+  static constexpr std::uint64_t kNoSlot = ~std::uint64_t{0};
   // A descriptor that becomes readable when read() has something to do; -1: the provider has none, so read()
   // is called again and again.
   [[nodiscard]] int wake_fd() const { return wake_fd_; }

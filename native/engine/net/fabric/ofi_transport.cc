@@ -305,11 +305,13 @@ void OfiTransport::on_taken(int from, std::size_t buffer) {
   if (peer.lost || peer.taken - peer.reported < std::max<std::uint64_t>(1, port_->window() / 2)) {
     return;
   }
+  // First: where there is no memory for it, the next credit names these slots too.
+  auto slots = std::make_shared<const std::vector<std::uint32_t>>(peer.to_report);
+  peer.to_report.clear();
   peer.reported = peer.taken;
   FrameHeader credit;
   credit.type = FrameType::kFabricCredit;
   credit.offset = peer.taken;
-  auto slots = std::make_shared<const std::vector<std::uint32_t>>(std::exchange(peer.to_report, {}));
   const auto payload = std::as_bytes(std::span(*slots));
   credit.payload = payload.size();
   stream_->post(from, {credit, payload, std::move(slots), nullptr});
