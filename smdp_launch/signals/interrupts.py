@@ -6,8 +6,10 @@ created, becomes a RuntimeError. pydantic takes an exception within the type che
 
 from __future__ import annotations
 
+import atexit
 import signal
-import threading
+from collections.abc import Callable
+from functools import partial
 from types import FrameType
 
 _LATER_S = 0.01
@@ -18,19 +20,17 @@ _UNINTERRUPTIBLE = frozenset(
 
 
 def raise_keyboard_interrupt(number: int, frame: FrameType | None) -> None:
-    """A signal handler. Within an import or a validation, it sends the signal again a moment later.
+    """A signal handler. Within an import or a validation, the signal's handler is called again afterwards.
 
     Raises:
         KeyboardInterrupt: the main thread is elsewhere.
     """
-    while frame is not None:
-        if frame.f_globals.get("__name__") in _UNINTERRUPTIBLE:
-            again = threading.Timer(_LATER_S, _send, [number])
-            again.daemon = True
-            again.start()
-            return
-        frame = frame.f_back
-    raise KeyboardInterrupt
+    if not _is_uninterruptible(frame):
+        raise KeyboardInterrupt
+    # Alarms until one is handled: the main thread may begin to wait at the moment of the first one.
+    signal.signal(signal.SIGALRM, partial(_call_handler, [number]))
+    signal.setitimer(signal.ITIMER_REAL, _LATER_S, _LATER_S)
+    atexit.register(signal.setitimer, signal.ITIMER_REAL, 0)  # Python removes its handlers at exit
 
 
 def handle_interrupts() -> None:
@@ -39,10 +39,20 @@ def handle_interrupts() -> None:
         signal.signal(signal.SIGINT, raise_keyboard_interrupt)
 
 
-def _send(number: int) -> None:
-    if hasattr(signal, "pthread_kill"):  # reaches the main thread in a system call too
-        main = threading.main_thread().ident
-        if main is not None:
-            signal.pthread_kill(main, number)
-    else:  # Windows, where any thread may raise it
-        signal.raise_signal(number)
+def _call_handler(pending: list[int], _: int, frame: FrameType | None) -> None:
+    if not pending or _is_uninterruptible(frame):
+        return
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    number = pending.pop()
+    handler: Callable[[int, FrameType | None], object] | int | signal.Handlers | None = signal.getsignal(number)
+    if callable(handler):
+        handler(number, frame)
+
+
+def _is_uninterruptible(frame: FrameType | None) -> bool:
+    """Never on Windows, which has no alarms."""
+    while frame is not None and hasattr(signal, "setitimer"):
+        if frame.f_globals.get("__name__") in _UNINTERRUPTIBLE:
+            return True
+        frame = frame.f_back
+    return False
