@@ -4,12 +4,8 @@ import sys
 
 from smdp_launch.signals.interrupts import handle_interrupts
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import NoReturn
 
-
-def main() -> "NoReturn":
+def main() -> None:
     """Run the command line and exit with a code of docs/reference/exit-codes.md."""
     handle_interrupts()
     try:

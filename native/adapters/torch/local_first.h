@@ -303,9 +303,8 @@ class LocalFirst {
       const std::lock_guard lock(broken_mutex_);
       broken_ = job.work->failure();
     }
-    fail_(
-        job.work
-            ->failure());  // first: it ends a step of this rank that waits for others, with the order's mutex
+    // First: it ends a step of this rank that waits for other ranks while it holds the order's mutex.
+    fail_(job.work->failure());
     if (order_) {
       order_->end(job.work->failure());
     }

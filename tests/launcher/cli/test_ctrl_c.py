@@ -48,19 +48,31 @@ class Model(BaseModel, arbitrary_types_allowed=True):
 """
 
 
-def _run(folder: Path, statement: str) -> subprocess.CompletedProcess[str]:
-    (folder / "sent.py").write_text(_SENDS)
-    (folder / "module.py").write_text(_MODULE)
-    (folder / "model.py").write_text(_MODEL)
+def _run(
+    folder: Path, *command: str | Path, environment: dict[str, str] | None = None, ignored: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run the command, with SIGINT as a shell starts it, or ignored."""
+    handler = signal.SIG_IGN if ignored else signal.SIG_DFL
     return subprocess.run(
-        [sys.executable, "-c", _WAITS.format(statement=statement)],
+        command,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, handler),
         cwd=folder,
-        env=clean_environment(),
+        env=environment or clean_environment(),
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
+
+
+def _outcome(folder: Path, statement: str) -> list[str]:
+    """What the program prints that runs the statement and then waits."""
+    (folder / "sent.py").write_text(_SENDS)
+    (folder / "module.py").write_text(_MODULE)
+    (folder / "model.py").write_text(_MODEL)
+    ran = _run(folder, sys.executable, "-c", _WAITS.format(statement=statement))
+    assert ran.stderr == ""
+    return ran.stdout.split()
 
 
 @pytest.mark.parametrize(
@@ -69,13 +81,11 @@ def _run(folder: Path, statement: str) -> subprocess.CompletedProcess[str]:
     ids=["class", "check"],
 )
 def test_interrupt_waits_for_the_end_of_an_import_and_of_a_validation(tmp_path: Path, statement: str) -> None:
-    ran = _run(tmp_path, statement)
-    assert ran.stdout.split() == ["complete", "interrupted"], ran.stderr
+    assert _outcome(tmp_path, statement) == ["complete", "interrupted"]
 
 
 def test_interrupt_elsewhere_is_raised_where_it_arrives(tmp_path: Path) -> None:
-    ran = _run(tmp_path, "from sent import send; send()")
-    assert ran.stdout.split() == ["interrupted"], ran.stderr
+    assert _outcome(tmp_path, "from sent import send; send()") == ["interrupted"]
 
 
 @pytest.mark.parametrize("module", ["click", "pydantic.main", "smdp_launch.cli.commands.validate"])
@@ -95,35 +105,18 @@ sys.meta_path.insert(0, Finder())
 """
     )
     (tmp_path / "job.yaml").write_text("schema: 1\n")
-    environment = clean_environment(PYTHONPATH=str(tmp_path))
-    ran = subprocess.run(
-        [LAUNCHER, "validate"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    ran = _run(tmp_path, LAUNCHER, "validate", environment=clean_environment(PYTHONPATH=str(tmp_path)))
     assert "Traceback" not in ran.stderr
     if ran.returncode != ExitCode.JOB_FILE_REFUSED:
         assert (ran.returncode, ran.stderr.strip().splitlines()[-1]) == (ExitCode.INTERRUPTED, "interrupted")
 
 
 def test_ignored_interrupt_stays_ignored(tmp_path: Path) -> None:
-    ran = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import signal\nfrom smdp_launch.signals.interrupts import handle_interrupts\nhandle_interrupts()\n"
-            "print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)",
-        ],
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
-        cwd=tmp_path,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    program = """
+import signal
+from smdp_launch.signals.interrupts import handle_interrupts
+handle_interrupts()
+print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
+"""
+    ran = _run(tmp_path, sys.executable, "-c", program, ignored=True)
     assert ran.stdout == "True\n", ran.stderr
