@@ -1,12 +1,13 @@
 """What the measurement of a rank costs: steps of about 10 ms, in one process with the hooks and without them in turn.
 
-    python native/benchmarks/timing_overhead.py [--processes 4] [--pairs 30] [--size 640]
+    python native/benchmarks/timing_overhead.py [--processes 4] [--pairs 1000] [--size 640]
 
 A step is a batch of a DataLoader without or with two workers, matrix products, a backward pass and an optimizer's step,
-with DistributedDataParallel on one rank. Two processes that do the same differ by more than the hooks cost, so each
-process measures itself, runs pairs of loops over the data, and gives torch back its own functions in one loop of each
-pair, first or second in turn. The rows state the medians over all pairs: the step's time, the time of the training
-thread on a CPU, and the difference with its standard error. The last row is the time for an event, one in five seconds.
+with DistributedDataParallel on one rank. Two processes that do the same differ by more than the hooks cost, and so does
+one process a second later. So each process measures itself in pairs of steps that follow each other, and gives torch
+back its own functions in one step of each pair, first or second in turn. The rows state the medians over all pairs: the
+step's time, the time of the training thread on a CPU, and the difference with its standard error. The last row is the
+time for an event, one in five seconds.
 """
 
 import argparse
@@ -22,7 +23,7 @@ RANK = Path(__file__).with_name("timing_overhead_rank.py")
 
 
 def measured(workers: int, pairs: int, size: int) -> Dict[str, Any]:
-    """Pairs of loops in a process of its own: ``pairs`` of [off, on], each (seconds of a step, seconds on a CPU)."""
+    """Pairs of steps in a process of its own: ``pairs`` of [off, on], each (seconds of a step, seconds on a CPU)."""
     reading, writing = os.pipe()
     status = os.fstat(writing)
     environ = {
@@ -52,7 +53,7 @@ def measured(workers: int, pairs: int, size: int) -> Dict[str, Any]:
 def show(name: str, off: List[float], on: List[float]) -> None:
     differences = [one - other for one, other in zip(on, off)]
     middle = statistics.median(differences)
-    # From the median distance, since other processes make a few loops much longer.
+    # From the median distance, since other processes make a few steps much longer.
     spread = 1.48 * statistics.median(abs(one - middle) for one in differences)
     error = 1.25 * spread / len(differences) ** 0.5
     print(
@@ -65,7 +66,7 @@ def show(name: str, off: List[float], on: List[float]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--processes", type=int, default=4, help="processes for each row")
-    parser.add_argument("--pairs", type=int, default=30, help="pairs of loops of each process; a loop has 25 steps")
+    parser.add_argument("--pairs", type=int, default=1000, help="pairs of steps of each process")
     parser.add_argument("--size", type=int, default=640, help="width of the layers; 640 is about 10 ms a step")
     options = parser.parse_args()
     events: List[float] = []
@@ -76,7 +77,7 @@ def main() -> None:
             pairs += result["pairs"]
             events.append(result["event"])
         for place, what in enumerate(("step", "on a CPU")):
-            off, on = ([loops[is_on][place] for loops in pairs] for is_on in (0, 1))
+            off, on = ([steps[is_on][place] for steps in pairs] for is_on in (0, 1))
             show(f"{workers} workers, {what}", off, on)
     print(f"an event                 {statistics.median(events) * 1e3:8.3f} ms")
 

@@ -1,17 +1,16 @@
-"""A process of timing_overhead.py: pairs of loops over the data, with the measurement's hooks and without them.
+"""A process of timing_overhead.py: pairs of steps, one with the measurement's hooks and one without them.
 
     timing_overhead_rank.py WORKERS PAIRS SIZE
 
-Prints a JSON object: ``pairs``, each [off, on] with the medians of a loop's steps (seconds, seconds on a CPU);
-``event``, the seconds that one event takes.
+Prints a JSON object: ``pairs``, each [off, on] with the times of a step (seconds, seconds on a CPU); ``event``, the
+seconds that one event takes.
 """
 
 import importlib
 import json
-import statistics
 import sys
 import time
-from typing import Any, List, Tuple
+from typing import Any, Iterator, List, Tuple
 
 import torch
 import torch.distributed
@@ -21,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset, _utils
 from smdp_engine.timing import emission, torch_hooks
 
 WORKERS, PAIRS, SIZE = (int(text) for text in sys.argv[1:])
-STEPS = 25
+WARM_UP = 50  # pairs
 
 c10d: Any = importlib.import_module("torch._C._distributed_c10d")
 optimizers: Any = importlib.import_module("torch.optim.optimizer")
@@ -67,24 +66,18 @@ class Hooks:
 
 class Samples(Dataset):  # type: ignore[type-arg]
     def __len__(self) -> int:
-        return STEPS
+        return 2 * (WARM_UP + PAIRS)
 
     def __getitem__(self, index: int) -> torch.Tensor:
         return torch.ones(SIZE)
 
 
-def loop(model: Any, optimizer: Any) -> Tuple[float, float]:
-    times, busy = [], []
+def step(model: Any, optimizer: Any, batches: Iterator[torch.Tensor]) -> Tuple[float, float]:
     before, cpu_before = time.perf_counter(), time.thread_time()
-    for batch in DataLoader(Samples(), batch_size=1, num_workers=WORKERS):
-        model(batch.expand(64, SIZE)).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        now, cpu = time.perf_counter(), time.thread_time()
-        times.append(now - before)
-        busy.append(cpu - cpu_before)
-        before, cpu_before = now, cpu
-    return statistics.median(times), statistics.median(busy)
+    model(next(batches).expand(64, SIZE)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return time.perf_counter() - before, time.thread_time() - cpu_before
 
 
 def main() -> None:
@@ -94,20 +87,24 @@ def main() -> None:
     layers = torch.nn.Sequential(*(torch.nn.Linear(SIZE, SIZE) for _ in range(4)))
     model = DistributedDataParallel(layers)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    results = []
-    for number in range(-2, PAIRS):  # two pairs to warm up
+    batches = {}  # an iterator for each: the hooks of its worker processes are those of its beginning
+    for is_on in (False, True):
+        hooks.switch(is_on=is_on)
+        batches[is_on] = iter(DataLoader(Samples(), batch_size=1, num_workers=WORKERS))
+    pairs = []
+    for number in range(WARM_UP + PAIRS):
         pair = {}
         for is_on in (False, True) if number % 2 else (True, False):
             hooks.switch(is_on=is_on)
-            pair[is_on] = loop(model, optimizer)
-        if number >= 0:
-            results.append([pair[False], pair[True]])
+            step(model, optimizer, batches[is_on])  # Python looks for the replaced functions again
+            pair[is_on] = step(model, optimizer, batches[is_on])
+        pairs.append([pair[False], pair[True]])
     measurement = emission.start()
     if measurement is None:
         raise SystemExit("the process does not measure")
     before = time.perf_counter()
     measurement.emit()
-    print(json.dumps({"pairs": results, "event": time.perf_counter() - before}))
+    print(json.dumps({"pairs": pairs[WARM_UP:], "event": time.perf_counter() - before}))
 
 
 if __name__ == "__main__":

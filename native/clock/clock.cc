@@ -24,6 +24,8 @@ namespace {
 
 // In the order of smdp_engine/phases.py.
 constexpr int kPhases = 10;
+constexpr int kBackward = 3;
+constexpr int kExchange = 4;
 constexpr int kOther = 9;
 constexpr int kDeepest = 256;  // calls within each other: a deeper one counts for the one below
 constexpr long kNotMeasured = 0;
@@ -171,6 +173,15 @@ PyObject* turn(PyObject* self, PyObject* arguments) {
   if (clock.phase() == phase && clock.is_owned != 0) {
     clock.charge();
     clock.stack[clock.depth - 1] = static_cast<unsigned char>(into);
+  }
+  return none();
+}
+
+PyObject* gradients_are_ready(PyObject* self, PyObject*) {
+  Clock& clock = *clock_of(self);
+  if (clock.phase() == kBackward && clock.is_owned != 0) {
+    clock.charge();
+    clock.stack[clock.depth - 1] = kExchange;
   }
   return none();
 }
@@ -500,6 +511,7 @@ PyMethodDef clock_methods[] = {
     {"leave", leave, METH_VARARGS, nullptr},
     {"rest", rest, METH_O, nullptr},
     {"turn", turn, METH_VARARGS, nullptr},
+    {"gradients_are_ready", gradients_are_ready, METH_NOARGS, nullptr},
     {"is_within", is_within, METH_O, nullptr},
     {"end_calls", end_calls, METH_O, nullptr},
     {"adopt", adopt, METH_NOARGS, nullptr},

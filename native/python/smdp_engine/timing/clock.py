@@ -121,6 +121,10 @@ class Clock:
             self._stack[-1] = into
             self._switch(into)
 
+    def gradients_are_ready(self) -> None:
+        """In the backward pass: from here on it waits for the exchange of the gradients."""
+        self.turn(BACKWARD, EXCHANGE)
+
     def is_within(self, phase: int) -> bool:
         """Whether the training thread is in a call of this phase."""
         return phase in self._stack[1:]

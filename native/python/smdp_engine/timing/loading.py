@@ -237,7 +237,8 @@ class Loading:
         self.workers: Optional[int] = None
         self._work = Work()  # without a fetch
         self._sent = Work()  # of the workers
-        self._local = threading.local()
+        #: ``fetches``: those of the thread, after its first one.
+        self.local = threading.local()
         self._all_fetches: List[Fetches] = []  # of this process's threads
         self._reading, self._writing = os.pipe()
         os.set_blocking(self._reading, False)
@@ -245,22 +246,8 @@ class Loading:
         status = os.fstat(self._writing)
         self._identity = status.st_dev, status.st_ino
         os.environ[VARIABLE] = f"{os.getpid()}:{self._writing}:{status.st_dev}:{status.st_ino}"
-        self._has_queued = self._fetches_here().has_queued
-        self._bytes = BytesRead()
-
-    def begin(self) -> Start:
-        """Begin a fetch in this thread."""
-        if not self._bytes.is_counting:
-            self._bytes.begin()
-        try:
-            return cast(Fetches, self._local.fetches).begin()
-        except AttributeError:  # its first one
-            return self._fetches_here().begin()
-
-    def end(self, start: Start, batches: int) -> None:
-        """End the fetch, which has loaded so many batches."""
-        if self._local.fetches.end(start, batches) >= self._bytes.until:
-            self._bytes.end()
+        self._has_queued = self.fetches_here().has_queued
+        self.bytes_read = BytesRead()
 
     def add(self, work: Work) -> None:
         """Add work that this process did without a fetch."""
@@ -279,15 +266,15 @@ class Loading:
         fields = {"load_batches": work.batches, "load_s": work.wall, "load_cpu_s": work.cpu}
         if self._has_queued:
             fields["load_queued_s"] = work.queued
-        if self._bytes.is_known:
-            fields["load_bytes"] = work.bytes + self._bytes.total()
+        if self.bytes_read.is_known:
+            fields["load_bytes"] = work.bytes + self.bytes_read.total()
         return fields
 
-    def _fetches_here(self) -> Fetches:
+    def fetches_here(self) -> Fetches:
         """Those of this thread."""
-        fetches: Optional[Fetches] = getattr(self._local, "fetches", None)
+        fetches: Optional[Fetches] = getattr(self.local, "fetches", None)
         if fetches is None:
-            fetches = self._local.fetches = new_fetches()
+            fetches = self.local.fetches = new_fetches()
             self._all_fetches.append(fetches)
         return fetches
 

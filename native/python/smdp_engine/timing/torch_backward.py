@@ -8,10 +8,11 @@ pass is time of the exchange. The first generation's DistributedDataParallel and
 
 import functools
 import importlib
-import sys
 from collections import OrderedDict
-from typing import Any, Callable
+from types import ModuleType
+from typing import Any, Callable, List
 
+from .after_import import after_import
 from .clock import BACKWARD, EXCHANGE, FORWARD, OPTIMIZER, OTHER, Clock
 from .loading import Loading
 from .torch_loaders import Loaders
@@ -21,15 +22,20 @@ torch: Any = importlib.import_module("torch")
 _KEY = "smdp"  # those of Tensor.register_hook are numbers
 
 
-def install(clock: Clock, loaders: Loaders, loading: Loading, prepare: Callable[[Any], Any]) -> None:
+# One function: each call of another one costs some microseconds with every pass.
+def install(  # noqa: C901
+    clock: Clock, loaders: Loaders, loading: Loading, prepare: Callable[[Any], Any]
+) -> None:
     """``prepare`` is applied to the function that replaces torch.autograd.backward."""
     run = torch.autograd.backward
     queue_callback = torch.autograd.Variable._execution_engine.queue_callback
-    is_exchanging = _has_group()
-    all_gradients_are_ready = functools.partial(clock.turn, BACKWARD, EXCHANGE)
+    tensor = torch.Tensor
+    has_group = _has_group()
+    compiler = _compiler_of_passes()
+    gradients_are_ready = clock.gradients_are_ready
 
     def at_the_beginning(_: Any) -> None:
-        queue_callback(all_gradients_are_ready)
+        queue_callback(gradients_are_ready)
 
     @functools.wraps(run)
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
@@ -44,7 +50,17 @@ def install(clock: Clock, loaders: Loaders, loading: Loading, prepare: Callable[
         mark = clock.enter(BACKWARD)
         hooks = None
         try:
-            hooks = _watch(tensors, at_the_beginning) if is_exchanging() else None
+            if has_group():
+                first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
+                is_compiled = compiler and getattr(compiler[0], "compiled_autograd_enabled", False)
+                function = first.grad_fn if type(first) is tensor and not is_compiled else None
+                if function is not None:
+                    # As Tensor.register_hook does, without its handle, which takes three times as long.
+                    hooks = first._backward_hooks
+                    if hooks is None:
+                        hooks = first._backward_hooks = OrderedDict()
+                        function._register_hook_dict(first)
+                    hooks[_KEY] = at_the_beginning
             run(tensors, *args, **kwargs)
         finally:
             clock.leave(mark, OTHER)
@@ -58,24 +74,6 @@ def install(clock: Clock, loaders: Loaders, loading: Loading, prepare: Callable[
     torch.autograd.backward = prepare(backward)
 
 
-def _watch(tensors: Any, hook: Callable[[Any], None]) -> Any:
-    """Register the hook on the first tensor. Returns the tensor's hooks, with this one at _KEY; None without it.
-
-    As Tensor.register_hook does, without its handle, which takes three times as long as all else here.
-    """
-    first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
-    if type(first) is not torch.Tensor or not first.requires_grad or _is_compiled():
-        return None
-    hooks = first._backward_hooks
-    if hooks is None:
-        hooks = first._backward_hooks = OrderedDict()
-        function = first.grad_fn
-        if function is not None:
-            function._register_hook_dict(first)
-    hooks[_KEY] = hook
-    return hooks
-
-
 def _has_group() -> Callable[[], bool]:
     """A function that returns whether the process has a default group, and so may exchange gradients."""
     dist = torch.distributed
@@ -87,7 +85,9 @@ def _has_group() -> Callable[[], bool]:
     return lambda: groups._world.default_pg is not None  # as is_initialized, which calls two functions more
 
 
-def _is_compiled() -> bool:
-    """Whether torch.compile traces the backward passes: it does not support every final callback."""
-    compiled = sys.modules.get("torch._dynamo.compiled_autograd")
-    return compiled is not None and bool(getattr(compiled, "compiled_autograd_enabled", False))
+def _compiler_of_passes() -> List[ModuleType]:
+    """The module with which torch.compile traces backward passes, once the script has imported it. While it traces, it
+    does not support every final callback."""
+    found: List[ModuleType] = []
+    after_import({"torch._dynamo.compiled_autograd": found.append})
+    return found

@@ -227,7 +227,7 @@ def samples_of(batch: Any, depth: int = _DEEPEST) -> int:
     return next(filter(None, (samples_of(item, depth - 1) for item in items)), 0)
 
 
-def measure_fetches(meter: Union[Loading, Sender]) -> None:
+def measure_fetches(meter: Union[Loading, Sender]) -> None:  # noqa: C901
     fetchers = importlib.import_module("torch.utils.data._utils.fetch")
     worker_info = importlib.import_module("torch.utils.data").get_worker_info
     here: Any = meter
@@ -238,20 +238,41 @@ def measure_fetches(meter: Union[Loading, Sender]) -> None:
 
     os.register_at_fork(after_in_child=in_child)
 
+    def fetch_in_child(function: Any, fetcher: Any, index: Any) -> Any:
+        # Only the workers of the rank's loaders count: the script may start other processes that load data.
+        if not (worker_info() and here.is_child_of_rank):
+            return function(fetcher, index)
+        start = here.begin()
+        batches = 0
+        try:
+            batch = function(fetcher, index)
+            batches = 1
+            return batch
+        finally:
+            here.end(start, batches)
+
     def measure(function: Any) -> Any:
+        # One function: each call of another one costs some microseconds with every batch.
         @functools.wraps(function)
         def fetch(self: Any, possibly_batched_index: Any) -> Any:
-            # Only the rank and the workers of its loaders count: the script may start other processes that load data.
-            if here.is_sender and not (worker_info() and here.is_child_of_rank):
-                return function(self, possibly_batched_index)
-            start = here.begin()
+            if here.is_sender:
+                return fetch_in_child(function, self, possibly_batched_index)
+            bytes_read = here.bytes_read
+            if not bytes_read.is_counting:
+                bytes_read.begin()
+            try:
+                fetches = here.local.fetches
+            except AttributeError:  # the thread's first fetch
+                fetches = here.fetches_here()
+            start = fetches.begin()
             batches = 0
             try:
                 batch = function(self, possibly_batched_index)
                 batches = 1
                 return batch
             finally:
-                here.end(start, batches)
+                if fetches.end(start, batches) >= bytes_read.until:
+                    bytes_read.end()
 
         return fetch
 

@@ -95,6 +95,24 @@ def test_checkpointed_model_whose_backward_pass_runs_another_one() -> None:
     )
 
 
+@pytest.mark.runs
+def test_pass_that_the_compiler_traces_has_no_hook() -> None:
+    measured_rank.run(
+        """
+        dist.init_process_group("gloo")
+        from torch._dynamo import compiled_autograd
+        model = torch.nn.Linear(3, 1)
+        seen = []
+        with compiled_autograd._enable(lambda graph: seen.append("traced") or graph):
+            loss = model(torch.ones(2, 3)).sum()
+            loss.backward()
+        assert seen == ["traced"] and loss._backward_hooks is None, (seen, loss._backward_hooks)
+        assert model.weight.grad.tolist() == [[2, 2, 2]] and phase() == "other"
+        dist.destroy_process_group()
+        """
+    )
+
+
 WAITS = """
 dist.init_process_group({backend!r})
 model = {wrapper}(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)))

@@ -158,8 +158,15 @@ def test_a_callback_turns_the_phase_only_of_the_call_it_belongs_to() -> None:
     mark = clock.enter(BACKWARD)
     clock.turn(BACKWARD, EXCHANGE)
     assert clock.phase == EXCHANGE
+    clock.gradients_are_ready()
+    assert clock.phase == EXCHANGE
     clock.leave(mark)
+    clock.gradients_are_ready()
     assert clock.phase == OTHER
+    mark = clock.enter(BACKWARD)
+    clock.gradients_are_ready()
+    assert clock.phase == EXCHANGE
+    clock.leave(mark)
 
 
 def test_forked_child_measures_nothing() -> None:
@@ -240,6 +247,7 @@ def test_every_order_of_calls_gives_the_same_counts_and_phases_as_the_clock_in_p
         "leave": lambda draw: (draw.randrange(4), draw.choice([None, FORWARD, OTHER])),
         "rest": lambda draw: (draw.randrange(len(PHASES)),),
         "turn": lambda draw: (draw.choice([BACKWARD, FORWARD]), EXCHANGE),
+        "gradients_are_ready": lambda _: (),
         "is_within": lambda draw: (draw.randrange(len(PHASES)),),
         "end_calls": lambda draw: (draw.randrange(len(PHASES)),),
         "adopt": lambda _: (),

@@ -31,8 +31,8 @@ assert fields["load_s"] >= fields["load_cpu_s"] > 0, fields
 assert fields["load_s"] - fields["load_cpu_s"] >= 10 * 0.002 * 0.5, fields  # the items sleep
 assert all(fields[name + "_s"] > 0 for name in ("input", "backward", "optimizer", "checkpoint", "evaluation")), fields
 counted = {name: fields[name] for name in ("steps", "samples", "batches", "checkpoints", "load_workers")}
-counted["fetches_here"] = own.loading._fetches_here().work[0]
-counted["is_native"] = type(clock).__name__ == "NativeClock" and "Native" in type(own.loading._fetches_here()).__name__
+counted["fetches_here"] = own.loading.fetches_here().work[0]
+counted["is_native"] = type(clock).__name__ == "NativeClock" and "Native" in type(own.loading.fetches_here()).__name__
 dist.destroy_process_group()
 print(json.dumps(counted))
 """
