@@ -19,13 +19,21 @@ def attach(
         limit: the deadline of a call.
 
     Raises:
-        RuntimeError: this machine cannot have the process groups.
+        RuntimeError: this machine cannot have the process groups, or a second process group asks for NCCL.
     """
     hosts, reducer = adapter.hosts(backend)
     if reducer == SHARED_MEMORY or len(set(hosts)) == len(hosts):
         return
-    mates = [mate for mate, host in enumerate(hosts) if host == hosts[rank]]
     dist: Any = importlib.import_module("torch.distributed")
+    if reducer == "nccl" and dist.is_initialized():  # the default process group exists
+        # The host's first rank orders the steps of one process group (step_order.h). A rank of the host that is not in
+        # the second one has no part in an order of both.
+        raise RuntimeError(
+            "smddp: SMDP_LOCAL_REDUCER=nccl: only the default process group can sum within a host with NCCL, because "
+            "the calls of two groups on one GPU could block each other: create this group with another backend, such "
+            'as new_group(..., backend="gloo"), or set it to shm'
+        )
+    mates = [mate for mate, host in enumerate(hosts) if host == hosts[rank]]
 
     def group(purpose: str) -> Optional[Any]:
         if len(mates) == 1:

@@ -241,6 +241,55 @@ def test_impossible_reducer_is_refused(env: "dict[str, str]", words: str) -> Non
         assert outcome.code == 1 and words in outcome.err, outcome.err
 
 
+# NCCL needs GPUs. With emulated CUDA all of its conditions hold; Gloo stands in for its process groups.
+EMULATED_NCCL = """
+from smdp_engine import cuda_on_cpu
+cuda_on_cpu.install()
+class ProcessGroupNCCL:
+    class Options: pass
+    made = 0
+    def __new__(cls, store, rank, size, options):
+        cls.made += 1
+        return dist.ProcessGroupGloo(store, rank, size, options._timeout)
+dist.ProcessGroupNCCL = ProcessGroupNCCL
+"""
+
+
+@pytest.mark.runs
+def test_second_group_with_nccl_is_refused_on_all_ranks_and_the_first_still_sums() -> None:
+    outcomes = ranks.run(
+        [3, 2],
+        EMULATED_NCCL
+        + """
+def summed(group=None):
+    t = torch.ones(100_000)
+    dist.all_reduce(t, group=group)
+    return int(t.unique())
+
+def refused(members):
+    try:
+        dist.new_group(members)
+    except RuntimeError as error:
+        assert "only the default process group can sum within a host with NCCL" in str(error), error
+    else:
+        assert rank not in members
+
+for turn in (1, 2):  # after it was destroyed, the default group may be made again
+    dist.init_process_group("smddp")
+    assert (summed(), ProcessGroupNCCL.made) == (5, 2 * turn)
+    refused(range(5))
+    refused([0, 1, 3])  # rank 3 is alone on its host
+    assert (summed(), ProcessGroupNCCL.made) == (5, 2 * turn)
+    one_per_host = dist.new_group([0, 3])
+    assert rank not in (0, 3) or summed(one_per_host) == 2
+    dist.destroy_process_group()
+print("all refused", flush=True)
+""",
+        env={"SMDP_LOCAL_REDUCER": "nccl", "LOCAL_WORLD_SIZE": "3"},
+    )
+    assert ["all refused" in outcome.out for outcome in outcomes] == [True] * 5
+
+
 @pytest.mark.runs
 def test_different_reducers_are_refused_and_each_rank_names_its_own() -> None:
     env_of = {1: {"SMDP_LOCAL_REDUCER": "gloo"}}
