@@ -305,7 +305,7 @@ TEST(FabricReport, RandomDamageEndsTheJobOnEveryRankAlike) {
   }
 }
 
-// Its length is right, and nobody has it.
+// Its length is right, and no rank has it.
 TEST(FabricReport, AnAddressThatLeadsNowhereNamesItsRank) {
   const Decision decision = decide_with("ofi", encode(sound_report()));
   for (const auto& chosen : decision.chosen) {
