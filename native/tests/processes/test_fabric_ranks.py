@@ -75,7 +75,8 @@ def _errors_of_survivors(victim: int, env: Dict[str, str]) -> List[str]:
         job[victim].send_signal(signal.SIGSTOP)
         _wait_until_stopped(job[victim].pid)
         job[victim].kill()
-        return [rank.communicate(timeout=60)[0].strip() for number, rank in enumerate(job) if number != victim]
+        outputs = [rank.communicate(timeout=60)[0].strip() for rank in job]
+        return outputs[:victim] + outputs[victim + 1 :]
     finally:
         for rank in job:
             rank.kill()

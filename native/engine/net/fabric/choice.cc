@@ -42,6 +42,7 @@ class Probe final : public FabricPort::Events {
     while (departure_.ok() && why_.empty() &&
            !(to_send_.empty() && silent_.empty() && port_.in_flight() == 0)) {
       if (Clock::now() >= deadline) {
+        departure_ = rendezvous_.departure();
         return silence(limit_s);
       }
       send();

@@ -116,9 +116,9 @@ class JobRunner:
             if record.link_requested and not record.link_cut:
                 self._link(fault.hosts[fault.victim], "down")
                 record.link_cut = 1
-            if fault.kind in RESUMED and record.resumed_ns == 0 and waiting <= {fault.victim}:
-                record.resumed_ns = time.monotonic_ns()
-                os.kill(victim_pid, signal.SIGCONT)
+            if fault.kind in RESUMED and record.injected_ns and waiting <= {fault.victim}:
+                record.resumed_ns = record.resumed_ns or time.monotonic_ns()
+                os.kill(victim_pid, signal.SIGCONT)  # again where it came before the stop
             elif record.injected_ns == 0 and waiting <= {fault.victim}:
                 break  # no fault was injected, so the victim need not be waited for
         return outcomes
