@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PARALLEL := -n $$(($$(getconf _NPROCESSORS_ONLN) * 2)) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup demo wheels release test lint format bench docs clean \
-        demo-tf fuzz test-runs test-planted test-sanitizers test-native test-fabric test-containers test-clients test-clients-large test-release test-conformance test-programs test-launchers test-tensorflow test-gpu \
+        demo-tf fuzz test-runs test-planted test-sanitizers test-native test-fabric test-fabric-faults test-containers test-clients test-clients-large test-release test-conformance test-programs test-launchers test-tensorflow test-gpu \
         test-soak matrix
 .DEFAULT_GOAL := help
 
@@ -67,6 +67,13 @@ test-fabric: $(VENV)/.ready ## whole tier: the engine's tests over fabrics of li
 	@ldconfig -p | grep -q libfabric.so.1 || { echo "missing: libfabric (Debian, Ubuntu: apt-get install libfabric1)" >&2; exit 1; }
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh native/tests/fabric/run.sh $(FABRICS)
 	SMDP_TRANSPORT=ofi FI_PROVIDER='tcp;ofi_rxm' $(PYTEST) -q native/tests/torch/test_torch_backend.py native/tests/torch/test_lifecycle.py
+
+# --time-factor 10: for a busy machine. --jobs 1: one job at a time.
+FAULTS ?=
+
+test-fabric-faults: $(VENV)/.ready ## whole tier: 200 faults in real jobs over a fabric of libfabric (root)
+	SMDP_TRANSPORT=ofi FI_PROVIDER='tcp;ofi_rxm' $(BIN)/python native/tests/support/inject_faults.py --faults 200 --seed 20261128 \
+		--layouts 2x2,3+1 --kinds kill,pause,slow $(FAULTS)
 
 test-planted: $(VENV)/.ready ## bugs planted in the engine, one at a time: the simulated jobs find each
 	PATH="$(CURDIR)/$(BIN):$$PATH" python native/tests/mutants.py
