@@ -33,7 +33,7 @@ def read(connection, size):
 
 
 def serve():
-    """On a data host: send random rows of the channel to each worker, until the first worker says that it is over."""
+    """On a data host: send random rows of the channel to each worker, until rank 0 says that the training is over."""
     files = sorted(Path(os.environ["SM_CHANNEL_TRAIN"]).iterdir())
     rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     is_over = threading.Event()
