@@ -170,7 +170,7 @@ def test_amp_of_the_job_file_reaches_the_trainer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("template", ["bert", "bert_loop", "detection"])
-def test_template_uses_the_gpu_of_each_worker_in_fp16(template: str, tmp_path: Path) -> None:
+def test_template_computes_on_a_gpu_in_fp16(template: str, tmp_path: Path) -> None:
     """With emulated CUDA: a GPU that the host does not have would be an error."""
     hint = launcher(tmp_path, "init", "--template", template).splitlines()[-1].removeprefix("next: smdp-launch ")
     shorten(tmp_path / "data")

@@ -46,7 +46,8 @@ def install(clock: Clock, loaders: Loaders, loading: Loading, prepare: Callable[
         mark = clock.enter(BACKWARD)
         hooks = None
         try:
-            if getattr(groups._world, "_default_pg", None) is not None if groups else has_group():
+            is_in_group = getattr(groups._world, "_default_pg", None) is not None if groups else has_group()
+            if is_in_group:
                 first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
                 is_compiled = compiler and getattr(compiler[0], "compiled_autograd_enabled", False)
                 function = first.grad_fn if type(first) is tensor and not is_compiled else None

@@ -66,6 +66,12 @@ def main() -> None:
     parser.add_argument("--out", help="file for the verdicts, one per line")
     parser.add_argument("--table", nargs="*", metavar="FILE", help="only print the table of these verdicts")
     arguments = parser.parse_args()
+    for option, known in (("states", STATES), ("layouts", LAYOUTS), ("kinds", KINDS)):
+        unknown = set(getattr(arguments, option).split(",")) - set(known)
+        if unknown:
+            parser.error(f"--{option}: unknown: {', '.join(sorted(unknown))} (known: {', '.join(known)})")
+    if "kill" not in arguments.kinds.split(","):
+        parser.error("--kinds must contain kill")
     if arguments.table:
         rows = [json.loads(line) for name in arguments.table for line in Path(name).read_text().splitlines()]
         sys.exit(table.show(rows, sorted({row["seed"] for row in rows})))
