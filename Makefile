@@ -20,9 +20,13 @@ unexport PYTHONDONTWRITEBYTECODE
 # Whole files to each process, the longest first (conftest.py): a file's tests share a local cloud. Two processes for each
 # core, since many tests wait.
 PARALLEL := -n $$(($$(getconf _NPROCESSORS_ONLN) * 2)) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+# The same for tests that compute for minutes and have a time limit: one process for each core.
+ONE_PER_CORE := -n $$(getconf _NPROCESSORS_ONLN) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+# $(call marked,MARK): the files with such tests. pytest would import all others too.
+marked = $(shell grep -rl 'mark\.$(1)\b' --include='test_*.py' native/tests tests containers/entrypoint/tests)
 
 .PHONY: help setup demo wheels release test lint format bench docs clean \
-        demo-tf fuzz test-runs test-planted test-sanitizers test-native test-fabric test-containers test-clients test-clients-large test-release test-conformance test-programs test-launchers test-tensorflow test-gpu \
+        demo-tf fuzz test-runs test-planted test-sanitizers test-native test-fabric test-fabric-faults test-containers test-clients test-clients-large test-release test-conformance test-programs test-launchers test-tensorflow test-gpu \
         test-soak matrix
 .DEFAULT_GOAL := help
 
@@ -67,6 +71,13 @@ test-fabric: $(VENV)/.ready ## whole tier: the engine's tests over fabrics of li
 	@ldconfig -p | grep -q libfabric.so.1 || { echo "missing: libfabric (Debian, Ubuntu: apt-get install libfabric1)" >&2; exit 1; }
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh native/tests/fabric/run.sh $(FABRICS)
 	SMDP_TRANSPORT=ofi FI_PROVIDER='tcp;ofi_rxm' $(PYTEST) -q native/tests/torch/test_torch_backend.py native/tests/torch/test_lifecycle.py
+
+# --time-factor 10: for a busy machine. --jobs 1: one job at a time.
+FAULTS ?=
+
+test-fabric-faults: $(VENV)/.ready ## whole tier: 200 faults in real jobs over a fabric of libfabric (root)
+	SMDP_TRANSPORT=ofi FI_PROVIDER='tcp;ofi_rxm' $(BIN)/python native/tests/support/inject_faults.py --faults 200 --seed 20261128 \
+		--layouts 2x2,3+1 --kinds kill,pause,slow $(FAULTS)
 
 test-planted: $(VENV)/.ready ## bugs planted in the engine, one at a time: the simulated jobs find each
 	PATH="$(CURDIR)/$(BIN):$$PATH" python native/tests/mutants.py
@@ -122,7 +133,7 @@ SDK_TESTS := $(addprefix tests/clients/test_,estimator.py deploy.py init_from.py
 # The SageMaker SDK and the AWS CLI want botocore's versions of their own.
 .venv-sdk/.ready: Makefile pyproject.toml tools/install_packages.sh
 	PYTHON=$(PYTHON) sh tools/install_packages.sh .venv-sdk 'sagemaker>=2.200,<3' -e containers/entrypoint -e '.[local-cloud]' \
-		'boto3>=1.34,<2' 'ipykernel>=6.29,<8' 'nbclient>=0.10,<0.12' 'hypothesis>=6.100,<7' 'jsonschema>=4.20,<5' 'pytest>=9,<10' 'pytest-timeout>=2.3,<3' 'syrupy>=7,<8'
+		'boto3>=1.34,<2' 'ipykernel>=6.29,<8' 'nbclient>=0.10,<0.12' 'hypothesis>=6.100,<7' 'jsonschema>=4.20,<5' 'pytest>=9,<10' 'pytest-timeout>=2.3,<3' 'pytest-xdist>=3.8,<4' 'syrupy>=7,<8'
 	@touch $@
 
 .venv-sdk3/.ready: Makefile pyproject.toml tools/install_packages.sh
@@ -142,8 +153,8 @@ test-clients-large: $(VENV)/.ready .venv-sdk3/.ready .venv-airflow/.ready ## who
 	.venv-sdk3/bin/python -m pytest -q -m clients $(SDK_V3_TESTS)
 
 test-clients: $(VENV)/.ready .venv-clients/.ready .venv-clients/aws2/aws .venv-sdk/.ready .venv-trackers/.ready .venv-review/.ready ## whole tier: stock AWS clients, and the SageMaker SDK's estimators
-	$(PYTEST) -q -m clients $(addprefix --ignore ,$(sort $(SDK_TESTS) $(SDK_V3_TESTS) $(LARGE_CLIENT_TESTS)))
-	.venv-sdk/bin/python -m pytest -q -m clients $(SDK_TESTS)
+	$(PYTEST) -q -m clients $(ONE_PER_CORE) $(filter-out $(SDK_TESTS) $(SDK_V3_TESTS) $(LARGE_CLIENT_TESTS),$(call marked,clients))
+	.venv-sdk/bin/python -m pytest -q -m clients $(ONE_PER_CORE) $(SDK_TESTS)
 
 # --baseline fresh: have Gloo run again too, whose results are kept in build/conformance.
 CONFORMANCE ?=
@@ -170,7 +181,7 @@ test-programs: $(VENV)/.ready .venv-programs/.ready ## whole tier: Lightning, Ac
 	@touch $@
 
 test-launchers: $(VENV)/.ready .venv-launchers/.ready ## whole tier: ranks below a real mpirun, mpiexec and srun (root)
-	$(PYTEST) -q -m launchers
+	$(PYTEST) -q -m launchers $(call marked,launchers)
 
 # Without torch, as $(VENV) is without TensorFlow.
 .venv-tensorflow/.ready: Makefile pyproject.toml containers/entrypoint/pyproject.toml tools/check_machine.sh tools/install_packages.sh $(NATIVE)

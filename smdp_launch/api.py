@@ -249,7 +249,9 @@ def deploy(
 ) -> Endpoint:
     """Serve the model of a job with the section ``serve`` of its job file. Return when the endpoint answers.
 
-    For a batch transform, return when it has ended. An endpoint on AWS costs money until `Endpoint.undeploy`.
+    For a batch transform, return when it has ended. An endpoint on AWS costs money until it is deleted: by
+    `Endpoint.undeploy`, or by AWS at the end of ``serve.lifetime`` if the section names an ``expiry_role``. Without the
+    role, the lifetime alone deletes nothing; ``smdp-launch endpoints --expire`` deletes the endpoints past theirs.
 
     Args:
         job: a job that has ended, or its name; by default the last one launched from the current folder.

@@ -11,7 +11,7 @@ from pathlib import Path
 from smdp_launch.private_files import NotPrivate, read_bytes, write_bytes
 
 FILE = "version"
-UPGRADE = "upgrade it (`pip install --upgrade smdp-launch`)"
+UPGRADE = "upgrade it (`pip install --upgrade --find-links FOLDER smdp-launch`, with the folder of its wheels)"
 
 
 class NewerVersion(Exception):

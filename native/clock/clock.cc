@@ -64,6 +64,13 @@ struct Clock {
     since = time;
   }
 
+  // The call on top of the stack is from here on of another phase, if it is of `phase` now.
+  void turn(int phase, int into) {
+    if (this->phase() != phase || is_owned == 0) return;
+    charge();
+    stack[depth - 1] = static_cast<unsigned char>(into);
+  }
+
   int64_t total(int phase) const { return totals[phase] + (phase == this->phase() ? now() - since : 0); }
 
   int find(int phase) const {  // the lowest call of this phase, 0 without one
@@ -165,24 +172,16 @@ PyObject* rest(PyObject* self, PyObject* value) {
 }
 
 PyObject* turn(PyObject* self, PyObject* arguments) {
-  Clock& clock = *clock_of(self);
   if (!has_arguments(arguments, 2, 2)) return nullptr;
   const int phase = phase_from(argument(arguments, 0));
   const int into = phase < 0 ? -1 : phase_from(argument(arguments, 1));
   if (into < 0) return nullptr;
-  if (clock.phase() == phase && clock.is_owned != 0) {
-    clock.charge();
-    clock.stack[clock.depth - 1] = static_cast<unsigned char>(into);
-  }
+  clock_of(self)->turn(phase, into);
   return none();
 }
 
 PyObject* gradients_are_ready(PyObject* self, PyObject*) {
-  Clock& clock = *clock_of(self);
-  if (clock.phase() == kBackward && clock.is_owned != 0) {
-    clock.charge();
-    clock.stack[clock.depth - 1] = kExchange;
-  }
+  clock_of(self)->turn(kBackward, kExchange);
   return none();
 }
 
@@ -356,8 +355,7 @@ int64_t second_word(int descriptor, ssize_t& length) {
   return end == space ? -1 : number;
 }
 
-// thread_counts(schedstat, io) -> (time, time on a CPU, time in the queue, bytes, bytes of this read, major
-// faults)
+// thread_counts(schedstat, io) -> (time, CPU time, queue time, bytes, bytes of this read, major faults)
 PyObject* thread_counts(PyObject*, PyObject* arguments) {
   long long schedule = -1;
   long long io = -1;
@@ -376,6 +374,16 @@ PyObject* thread_counts(PyObject*, PyObject* arguments) {
                        static_cast<long long>(queued),
                        static_cast<long long>(bytes - (bytes >= 0 ? of_schedule : 0)),
                        static_cast<Py_ssize_t>(of_schedule + of_io), static_cast<long long>(usage.ru_majflt));
+}
+
+// hook_that_calls(function, argument): a hook that calls function(argument), whatever it is called with.
+PyObject* call_from_hook(PyObject* pair, PyObject*) {
+  return PyObject_CallFunctionObjArgs(argument(pair, 0), argument(pair, 1), nullptr);
+}
+PyMethodDef hook = {"hook", call_from_hook, METH_O, nullptr};
+
+PyObject* hook_that_calls(PyObject*, PyObject* arguments) {
+  return has_arguments(arguments, 2, 2) ? PyCFunction_NewEx(&hook, arguments, nullptr) : nullptr;
 }
 
 // The fetches of one thread, as Fetches in smdp_engine/timing/loading.py.
@@ -554,6 +562,7 @@ PyType_Spec clock_spec = {"smdp_engine._clock.Clock", sizeof(Clock), 0,
                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, clock_slots};
 
 PyMethodDef functions[] = {
+    {"hook_that_calls", hook_that_calls, METH_VARARGS, nullptr},
     {"thread_counts", thread_counts, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from smdp_launch.secret_forms import masked, without_forms
 
@@ -41,9 +41,18 @@ def text(value: str) -> str:
     return html.escape(without_forms(shown))
 
 
-def rows(pairs: Iterable[Row]) -> str:
-    """Names and values in two columns; a value with a secret name is starred."""
-    cells = "".join(f"<dt>{text(name)}</dt><dd>{text(masked(name, value))}</dd>" for name, value in pairs)
+def code(value: str) -> str:
+    """As `text`, with the words between backticks as code."""
+    return _CODE.sub(r"<code>\1</code>", text(value))
+
+
+def rows(pairs: Iterable[Row], show: Callable[[str], str] = text) -> str:
+    """Names and values in two columns; a value with a secret name is starred.
+
+    Args:
+        show: `text` or `code`, for the values.
+    """
+    cells = "".join(f"<dt>{text(name)}</dt><dd>{show(masked(name, value))}</dd>" for name, value in pairs)
     return f'<dl class="smdp-rows">{cells}</dl>'
 
 
@@ -54,8 +63,7 @@ def folded(summary: str, content: str) -> str:
 
 def marked(kind: str, value: str) -> str:
     """A message in the colour of ``kind``, one of ``ACCENTS``. Words between backticks are code."""
-    shown = _CODE.sub(r"<code>\1</code>", text(value))
-    return f'<div class="smdp-{kind}">{shown}</div>'
+    return f'<div class="smdp-{kind}">{code(value)}</div>'
 
 
 def card(title: str, *parts: str, beside: str = "") -> str:

@@ -1,7 +1,9 @@
 """Fine-tunes a BERT that classifies reviews, with the Trainer of Hugging Face.
 
 On SageMaker the Trainer finds the data parallel library by itself, from the variable SM_FRAMEWORK_PARAMS, and uses the
-backend smddp. The script also runs alone: ``python bert_trainer.py --train FOLDER --test FOLDER --model-dir FOLDER``.
+backend smddp. Each worker computes on the GPU of its LOCAL_RANK, or on the CPU if there is no GPU. ``--precision fp16``
+or ``bf16``, or the key ``amp`` of the job file, turns automatic mixed precision on. The script also runs alone:
+``python bert_trainer.py --train FOLDER --test FOLDER --model-dir FOLDER``.
 """
 
 import argparse
@@ -18,6 +20,8 @@ from transformers.utils import is_sagemaker_dp_enabled
 
 from smdp_engine import progress
 
+PRECISIONS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
 
 def parse_arguments() -> argparse.Namespace:
     environ = os.environ.get
@@ -29,6 +33,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=16, help="reviews in one step, on each worker")
     parser.add_argument("--lr", type=float, default=5e-5)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, default=environ("SMDP_AMP", "fp32"), help="fp16 and bf16: mixed precision"
+    )
     parser.add_argument("--train", type=Path, default=environ("SM_CHANNEL_TRAIN"))
     parser.add_argument("--test", type=Path, default=environ("SM_CHANNEL_TEST"))
     parser.add_argument("--model-dir", type=Path, default=environ("SM_MODEL_DIR"))
@@ -49,7 +56,22 @@ class Progress(TrainerCallback):
 
 
 class AnyDeviceTrainer(Trainer):
-    """With SageMaker's library, the Trainer puts each worker's model on a GPU. A local run may have none."""
+    """With SageMaker's library, the Trainer puts each worker's model on a GPU. A local run may have none.
+
+    The Trainer then also ignores mixed precision in the forward pass, and it has no scaler for fp16 on the CPU.
+    """
+
+    def create_accelerator_and_postprocess(self):
+        super().create_accelerator_and_postprocess()
+        if self.args.mixed_precision == "fp16" and self.accelerator.scaler is None:
+            self.accelerator.native_amp = True
+            self.accelerator.scaler = torch.amp.GradScaler(self.args.device.type)
+
+    def autocast_smart_context_manager(self, cache_enabled=True):
+        if self.args.mixed_precision == "no":
+            return super().autocast_smart_context_manager(cache_enabled)
+        dtype = PRECISIONS[self.args.mixed_precision]
+        return torch.autocast(self.args.device.type, dtype=dtype, cache_enabled=cache_enabled)
 
     def _wrap_model(self, model, training=True, dataloader=None):
         if training and is_sagemaker_dp_enabled() and not torch.cuda.is_available():
@@ -61,6 +83,8 @@ def main() -> None:
     arguments = parse_arguments()
     if not torch.cuda.is_available():
         os.environ.update(ACCELERATE_TORCH_DEVICE="cpu", ACCELERATE_BYPASS_DEVICE_MAP="true")
+    # TrainingArguments(bf16=True) refuses a host without a GPU.
+    os.environ["ACCELERATE_MIXED_PRECISION"] = "no" if arguments.precision == "fp32" else arguments.precision
     set_seed(arguments.seed)
     tokenizer, model = load_model(arguments.model_name_or_path, arguments.train)
     checkpoints = str(arguments.checkpoint_dir or tempfile.mkdtemp())
@@ -88,6 +112,8 @@ def main() -> None:
         compute_metrics=lambda one: {"accuracy": float((one.predictions.argmax(1) == one.label_ids).mean())},
         callbacks=[Progress()],
     )
+    if trainer.is_world_process_zero():
+        print(f"computes on {trainer.args.device} in {arguments.precision}")
     trainer.train(resume_from_checkpoint=get_last_checkpoint(checkpoints))
     share, count = trainer.evaluate()["eval_accuracy"], len(trainer.eval_dataset)
     if trainer.is_world_process_zero():

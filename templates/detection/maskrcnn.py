@@ -76,6 +76,13 @@ def make_model(name: str, side: int) -> MaskRCNN:
     )
 
 
+def layers_of(model: MaskRCNN) -> list[nn.Module]:
+    """All layers with weights, in parts that compute no boxes."""
+    heads = model.roi_heads
+    layers = [heads.box_head, heads.box_predictor, heads.mask_head, heads.mask_predictor]
+    return [model.backbone, model.rpn.head, *layers]
+
+
 def _block(inputs: int, outputs: int, stride: int) -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)

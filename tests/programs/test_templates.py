@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import free_port
 
 from smdp_launch.errors import ExitCode
 from smdp_launch.jobs.records.history import STATE_FOLDER
 from tests.conftest import ROOT, clean_environment
 from tests.localcloud.conftest import assert_nothing_runs
 
-from .environments import PYTHON
+from .environments import AS_THE_TOOLKIT, PYTHON
 
 pytestmark = [pytest.mark.torch, pytest.mark.programs, pytest.mark.timeout(900)]
 
@@ -50,6 +51,11 @@ def notebook_of(folder: Path, template: str) -> dict[str, list[Any]]:
     in_programs(folder, "-W", "ignore", "-c", EXECUTE, folder / "job.ipynb", folder / "shown.json")
     assert_nothing_runs(str(folder / STATE_FOLDER))
     return json.loads((folder / "shown.json").read_text(encoding="utf-8"))
+
+
+def steps(text: str) -> list[dict[str, Any]]:
+    events = [json.loads(line) for line in text.splitlines() if line.startswith('{"smdp_event"')]
+    return [one for one in events if one["event"] == "step"]
 
 
 def share(text: str) -> float:
@@ -101,6 +107,80 @@ def test_bert_loop_trains_is_asked_and_refuses_another_request(tmp_path: Path) -
     assert_nothing_runs(str(tmp_path / STATE_FOLDER))
 
 
+#: The scripts, and how the Trainer is started: alone, or by SageMaker's toolkit, where it does not prepare the model.
+TRAININGS = {"bert": "bert_trainer", "bert-smddp": "bert_trainer", "bert_loop": "bert_loop", "detection": "detection"}
+SHOW_SCALES = """\
+import runpy, sys
+import torch
+update = torch.amp.GradScaler.update
+def update_and_show(scaler, *arguments):
+    update(scaler, *arguments)
+    print("scale", scaler.get_scale())
+torch.amp.GradScaler.update = update_and_show
+sys.argv = sys.argv[1:]
+sys.path.insert(0, "src")
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def shorten(data: Path) -> None:
+    """Keep a few samples of each channel."""
+    for table in data.glob("*/reviews.csv"):
+        table.write_text("".join(table.read_text().splitlines(keepends=True)[:321]))
+    for table in data.glob("*/labels.json"):
+        table.write_text(json.dumps(dict(sorted(json.loads(table.read_text()).items())[:24])))
+
+
+@pytest.mark.parametrize("training", TRAININGS)
+def test_mixed_precision_begins_with_nearly_the_same_losses(training: str, tmp_path: Path) -> None:
+    launcher(tmp_path, "init", "--template", training.removesuffix("-smddp"))
+    shorten(tmp_path / "data")
+    command = ["-c", SHOW_SCALES, f"src/{TRAININGS[training]}.py", "--epochs", "1", "--lr", "0.001"]
+    command += ["--train", "data/train", "--test", "data/test", "--model-dir", "model"]
+    variables = {"OMP_NUM_THREADS": "1"}
+    if training.endswith("smddp"):
+        alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "SMDP_HOST_ID": "algo-1"}
+        variables |= {**alone, **AS_THE_TOOLKIT["smddp"], "MASTER_ADDR": "127.0.0.1", "SMDP_INTERFACE": "127.0.0.1"}
+    losses, scales = {}, {}
+    for precision in ("fp32", "bf16", "fp16"):
+        output = in_programs(tmp_path, *command, **variables, MASTER_PORT=str(free_port()), SMDP_AMP=precision)
+        assert f"computes on cpu in {precision}" in output.splitlines()
+        losses[precision] = [one["loss"] for one in steps(output)]
+        scales[precision] = [float(one) for one in re.findall(r"^scale ([\d.]+)$", output, re.MULTILINE)]
+    exact = losses["fp32"]
+    assert len(exact) >= 4
+    for precision in ("bf16", "fp16"):
+        assert len(losses[precision]) == len(exact)
+        differences = [abs(a - b) / b for a, b in zip(losses[precision], exact, strict=True)]
+        print(f"{training}, {precision}: relative differences from fp32: {differences[0]:.1e}, {max(differences):.1e}")
+        assert 0 < differences[0] <= 0.02
+    assert losses["bf16"][0] != losses["fp16"][0]
+    assert {*scales["fp32"], *scales["bf16"]} <= {1.0}  # none, or one that is off
+    assert min(scales["fp16"]) > 1.0
+    refused = in_programs(tmp_path, *command, "--precision", "fp8", code=2, **variables)
+    assert "argument --precision: invalid choice: 'fp8'" in refused
+
+
+def test_amp_of_the_job_file_reaches_the_trainer(tmp_path: Path) -> None:
+    hint = launcher(tmp_path, "init", "--template", "bert").splitlines()[-1].removeprefix("next: smdp-launch ")
+    launched = launcher(tmp_path, *hint.split(), "--set", "amp=fp16", "--set", "script.hyperparameters.epochs=3")
+    assert "computes on cpu in fp16" in launched
+    assert re.search(r"^result +accuracy (1|0\.9)", launched, re.MULTILINE), launched[-3000:]
+    assert_nothing_runs(str(tmp_path / STATE_FOLDER))
+
+
+@pytest.mark.parametrize("template", ["bert", "bert_loop", "detection"])
+def test_template_computes_on_a_gpu_in_fp16(template: str, tmp_path: Path) -> None:
+    """With emulated CUDA: a GPU that the host does not have would be an error."""
+    hint = launcher(tmp_path, "init", "--template", template).splitlines()[-1].removeprefix("next: smdp-launch ")
+    shorten(tmp_path / "data")
+    settings = ["--cuda-on-cpu", "--set", "amp=fp16", "--set", "script.hyperparameters.epochs=1"]
+    launched = launcher(tmp_path, *hint.split(), *settings)
+    assert "algo-1:0 | computes on cuda:0 in fp16" in launched
+    assert re.search(r"^result +(accuracy|found) ", launched, re.MULTILINE), launched[-3000:]
+    assert_nothing_runs(str(tmp_path / STATE_FOLDER))
+
+
 def test_trainer_resumes_and_starts_from_a_pretrained_model(tmp_path: Path) -> None:
     """Alone, without a job: the first model is the pretrained one of the second training."""
     launcher(tmp_path, "init", "--template", "bert")
@@ -108,10 +188,6 @@ def test_trainer_resumes_and_starts_from_a_pretrained_model(tmp_path: Path) -> N
     def train(model: str, epochs: str, *more: str) -> str:
         channels = ["--train", "data/train", "--test", "data/test", "--model-dir", model, "--epochs", epochs]
         return in_programs(tmp_path, "src/bert_trainer.py", *channels, *more, OMP_NUM_THREADS="1")
-
-    def steps(text: str) -> list[dict[str, Any]]:
-        events = [json.loads(line) for line in text.splitlines() if line.startswith('{"smdp_event"')]
-        return [one for one in events if one["event"] == "step"]
 
     trained = steps(train("first", "3", "--lr", "0.001"))
     again = ["--model_name_or_path", "first", "--lr", "0.0005", "--checkpoint-dir", "checkpoints"]
@@ -126,18 +202,20 @@ import sys
 from pathlib import Path
 sys.path.insert(0, "src")
 import torch
-from maskrcnn import Shapes, detect, make_model
+from maskrcnn import Shapes, detect, layers_of, make_model
 model = make_model("resnet50", 64)
 images, targets = zip(*[Shapes(Path("data/train"))[index] for index in (0, 1)])
 losses = model(list(images), list(targets))
 sum(losses.values()).backward()
 print(len(losses), all(torch.isfinite(one) for one in losses.values()), len(list(model.parameters())))
 print(sorted(detect(model.eval(), images[0])))
+print({*model.parameters()} == {one for layers in layers_of(model) for one in layers.parameters()})
 """
 
 
 def test_resnet50_of_the_detection_takes_the_same_data(tmp_path: Path) -> None:
     launcher(tmp_path, "init", "--template", "detection")
-    losses, answer = in_programs(tmp_path, "-c", RESNET50, OMP_NUM_THREADS="1").splitlines()
+    losses, answer, covers = in_programs(tmp_path, "-c", RESNET50, OMP_NUM_THREADS="1").splitlines()
     assert losses.startswith("5 True ")
     assert answer == "['boxes', 'labels', 'masks', 'scores']"
+    assert covers == "True"

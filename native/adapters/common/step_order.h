@@ -10,6 +10,9 @@
 // is. The other ranks begin their steps in this order. The first step of a call is ready when all ranks of
 // the host have made the call. Otherwise a rank that waits for a call before it makes the next one could wait
 // for ever, because the first step of the next call would come before the last step of this one.
+//
+// The steps of two process groups are not ordered against each other. So only one of them may use NCCL
+// (_local_reducer.py).
 #pragma once
 
 #include <condition_variable>

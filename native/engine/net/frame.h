@@ -14,7 +14,7 @@
 
 namespace smdp {
 
-inline constexpr std::uint16_t kProtocolVersion = 7;
+inline constexpr std::uint16_t kProtocolVersion = 8;
 inline constexpr std::uint32_t kFrameMagic = 0x50444d53;  // "SMDP"
 inline constexpr std::size_t kFrameBytes = 72;
 

@@ -1,6 +1,7 @@
 """The process groups in which the ranks of a host sum first (SMDP_LOCAL_REDUCER)."""
 
 import importlib
+import sys
 from datetime import timedelta
 from typing import Any, Optional, Sequence
 
@@ -12,7 +13,7 @@ _DEVICES = {"nccl": "cuda", "gloo": "cpu", "smddp": None}
 def attach(
     adapter: Any, backend: Any, *, store: Any, ranks: Sequence[int], rank: int, name: str, limit: timedelta
 ) -> None:
-    """Make the backend of a process group sum within each host first, where the option says so.
+    """Make the backend of a process group sum within each host first, where the option says so and the group can.
 
     Args:
         ranks: the group's global ranks, of which ``rank`` is an index.
@@ -24,8 +25,17 @@ def attach(
     hosts, reducer = adapter.hosts(backend)
     if reducer == SHARED_MEMORY or len(set(hosts)) == len(hosts):
         return
-    mates = [mate for mate, host in enumerate(hosts) if host == hosts[rank]]
     dist: Any = importlib.import_module("torch.distributed")
+    if reducer == "nccl" and dist.is_initialized():  # the default process group exists
+        # The host's first rank orders the steps of one process group (step_order.h). A rank of the host that is not in
+        # the second one has no part in an order of both.
+        if rank == 0:
+            sys.stderr.write(
+                f"smdp: process group {name} sums in shared memory and not with NCCL: only the default process group "
+                "can use SMDP_LOCAL_REDUCER=nccl, because the calls of two groups on one GPU could block each other\n"
+            )
+        return
+    mates = [mate for mate, host in enumerate(hosts) if host == hosts[rank]]
 
     def group(purpose: str) -> Optional[Any]:
         if len(mates) == 1:

@@ -244,6 +244,18 @@ TEST(FabricChoice, EfaSendsMessagesBecauseItEmulatesWrites) {
   EXPECT_FALSE((*FabricEndpoint::open(*library, wanted))->can_write());
 }
 
+TEST(FabricChoice, AProviderForOneHostIsRefused) {
+  const auto library = FabricLibrary::open(SMDP_STRICT_PROVIDER);
+  FabricEndpoint::Wanted wanted;
+  wanted.provider = "shm";
+  wanted.sends = wanted.receives = 1;
+  const auto endpoint = FabricEndpoint::open(*library, wanted);
+  EXPECT_EQ(endpoint.status().code(), Code::kUnsupported);
+  EXPECT_EQ(endpoint.status().message(),
+            "the engine does not use libfabric's provider shm, which connects only processes of one host "
+            "(FI_PROVIDER='tcp;ofi_rxm' selects another)");
+}
+
 TEST(FabricChoice, ADeviceIsOfferedByItsDriver) {
   const std::filesystem::path root = std::filesystem::temp_directory_path() / "smdp-rdma-devices";
   std::filesystem::remove_all(root);

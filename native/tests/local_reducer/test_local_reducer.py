@@ -241,6 +241,48 @@ def test_impossible_reducer_is_refused(env: "dict[str, str]", words: str) -> Non
         assert outcome.code == 1 and words in outcome.err, outcome.err
 
 
+# NCCL needs GPUs. With emulated CUDA all of its conditions hold; Gloo stands in for its process groups.
+EMULATED_NCCL = """
+from smdp_engine import cuda_on_cpu
+cuda_on_cpu.install()
+class ProcessGroupNCCL:
+    class Options: pass
+    made = 0
+    def __new__(cls, store, rank, size, options):
+        cls.made += 1
+        return dist.ProcessGroupGloo(store, rank, size, options._timeout)
+dist.ProcessGroupNCCL = ProcessGroupNCCL
+"""
+
+
+@pytest.mark.runs
+def test_second_group_with_nccl_sums_in_shared_memory_and_says_so() -> None:
+    outcomes = ranks.run(
+        [3, 2],
+        EMULATED_NCCL
+        + """
+def summed(group=None):
+    t = torch.ones(100_000)
+    dist.all_reduce(t, group=group)
+    return int(t.unique())
+
+for turn in (1, 2):  # after it was destroyed, the default group may be made again
+    dist.init_process_group("smddp")
+    assert (summed(), ProcessGroupNCCL.made) == (5, 2 * turn)
+    for members in (range(5), [0, 1, 3], [0, 3]):  # rank 3 is alone on its host; one rank for each host
+        group = dist.new_group(members)
+        assert rank not in members or summed(group) == len(members)
+    assert (summed(), ProcessGroupNCCL.made) == (5, 2 * turn)
+    dist.destroy_process_group()
+print("all summed", flush=True)
+""",
+        env={"SMDP_LOCAL_REDUCER": "nccl", "LOCAL_WORLD_SIZE": "3"},
+    )
+    assert ["all summed" in outcome.out for outcome in outcomes] == [True] * 5
+    lines = [outcome.err.count("sums in shared memory and not with NCCL") for outcome in outcomes]
+    assert lines == [4, 0, 0, 0, 0]  # twice for each turn: not for the group with one rank for each host
+
+
 @pytest.mark.runs
 def test_different_reducers_are_refused_and_each_rank_names_its_own() -> None:
     env_of = {1: {"SMDP_LOCAL_REDUCER": "gloo"}}

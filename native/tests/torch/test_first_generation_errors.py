@@ -7,8 +7,6 @@ import ranks
 from first_generation_ranks import IMPORTS, INIT, launched, meets_twice, needs
 from torch_version import needs_torch
 
-from smdp_engine.first_generation.fusion import batches
-
 pytestmark = [pytest.mark.torch, needs_torch]
 
 
@@ -252,6 +250,8 @@ def test_wrapper_works_with_torchs_debug_checks() -> None:
 
 def test_batches_have_one_type_and_even_sizes_within_the_limit() -> None:
     import torch
+
+    from smdp_engine.first_generation.fusion import batches  # imports torch
 
     def sizes(tensors: "list[torch.Tensor]", most: int) -> "list[list[int]]":
         return [

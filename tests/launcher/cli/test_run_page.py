@@ -11,6 +11,7 @@ import pytest
 
 from smdp_launch.cli.render.job.report import require_writable, write_report
 from smdp_launch.cli.render.job.verdict import verdict_rows
+from smdp_launch.cli.render.plots.page import verdict
 from smdp_launch.cli.render.plots.run_page import html_page
 from smdp_launch.errors import EnvironmentProblem
 from smdp_launch.jobs.run import Run
@@ -39,6 +40,16 @@ def test_page_has_every_section_of_a_measured_run() -> None:
     assert re.findall(r"(?:src|href|url)\s*[=(]", page) == []
     drawn = list(root.iter("{http://www.w3.org/2000/svg}svg"))
     assert len(drawn) == 2 + 2 + 1 + 1 + 4  # metrics, speed, shares, timeline, hosts and a channel
+
+
+def test_commands_in_sentences_are_code() -> None:
+    advice = ("do first", "use `smdp-launch size`, not `<b>`")
+    run, shown = synthetic_run(synthetic_metrics()), "use <code>smdp-launch size</code>, not <code>&lt;b&gt;</code>"
+    assert f"<dd>{shown}</dd>" in html_page(run, [advice], datetime(2026, 11, 21, tzinfo=timezone.utc))
+    assert f"</strong>{shown}</p>" in verdict("failed", "FAIL", advice[1])
+    page, root = page_of(run)
+    assert [one.text for one in root.iter("code")] == ["smdp-launch size"]
+    assert "`" not in page
 
 
 def test_bars_of_a_rank_have_the_shares_of_its_time() -> None:

@@ -15,7 +15,7 @@ from tests.conftest import ROOT, clean_environment
 
 CODE = "SMDP699"
 COPIED = ("smdp_launch", "tests", "tools", "docs", "templates", "pyproject.toml", "README.md", "CONTRIBUTING.md")
-COPIED += ("containers/entrypoint/smdp_entrypoint",)  # which has codes too
+COPIED += ("containers/entrypoint/smdp_entrypoint", "native/tests/support")  # which have codes, and start processes
 WRITTEN = {
     "smdp_launch/rules/request/naming.py": r"^```python\n(\"\"\"Rules about the name.*?)^```$",
     f"docs/errors/{CODE}.md": r"^````markdown\n(.*?)^````$",

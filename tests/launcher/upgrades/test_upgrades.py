@@ -35,7 +35,7 @@ DATA = Path(__file__).with_name("folders")
 FIRST, LAST = "2026-11-23", "2026-11-25"
 each_day = pytest.mark.parametrize("day", [pytest.param(FIRST, marks=pytest.mark.runs), LAST])
 OLDER = "an older smdp-launch has written plan.json"
-UPGRADE = "upgrade it (`pip install --upgrade smdp-launch`)"
+UPGRADE = "upgrade it (`pip install --upgrade --find-links FOLDER smdp-launch`, with the folder of its wheels)"
 
 
 def unpacked(day: str, folder: Path) -> Path:

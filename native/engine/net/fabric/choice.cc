@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <set>
 #include <string_view>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "base/sha256.h"
+#include "net/fabric/report.h"
 
 namespace smdp {
 namespace {
@@ -16,65 +18,32 @@ namespace {
 constexpr double kProbe = 15;                         // seconds for a frame to every rank, and one from each
 constexpr std::uint64_t kLeastPayload = 256U << 10U;  // bytes; also the parts of messages (point_to_point.cc)
 constexpr std::uint64_t kMostPayload = 4U << 20U;     // larger frames use TCP
-constexpr std::uint32_t kMostWindow = 1U << 16U;      // frames; more than any port has
-
-// What a rank reports in the steps 2 and 3.
-struct Report {
-  std::string failure;  // empty: none
-  std::string provider;
-  bool writes = false;
-  std::uint32_t window = 0;
-  FabricPort::Slots slots;
-  Bytes address;
-};
-
-Bytes encode_report(const Report& report) {
-  return Writer()
-      .text(report.failure)
-      .text(report.provider)
-      .put(static_cast<std::uint8_t>(report.writes))
-      .put(report.window)
-      .put(report.slots.base)
-      .put(report.slots.key)
-      .put(report.slots.count)
-      .put(static_cast<std::uint32_t>(report.address.size()))
-      .raw(report.address)
-      .take();
-}
-
-Report decode_report(std::span<const std::byte> bytes) {
-  Reader reader(bytes);
-  Report report;
-  report.failure = reader.text();
-  report.provider = reader.text();
-  report.writes = reader.get<std::uint8_t>() != 0;
-  report.window = reader.get<std::uint32_t>();
-  report.slots.base = reader.get<std::uint64_t>();
-  report.slots.key = reader.get<std::uint64_t>();
-  report.slots.count = reader.get<std::uint32_t>();
-  const auto address = reader.raw(reader.get<std::uint32_t>());
-  report.address.assign(address.begin(), address.end());
-  if (!reader.at_end()) {
-    report.failure = "its report is damaged";
-  }
-  return report;
-}
 
 // A frame to each rank and one from each, before the engine relies on the fabric.
 class Probe final : public FabricPort::Events {
  public:
-  Probe(int rank, FabricPort& port, const std::map<int, FabricConnections::Peer>& peers)
-      : rank_(rank), port_(port), to_send_(peers) {
+  // `names`: by rank, for messages.
+  Probe(int rank, FabricPort& port, const std::map<int, FabricConnections::Peer>& peers,
+        const std::vector<std::string>& names, Rendezvous& rendezvous)
+      : rank_(rank),
+        port_(port),
+        names_(names),
+        rendezvous_(rendezvous),
+        to_send_(peers),
+        receiver_of_(port.tickets()) {
     for (const auto& [peer, remote] : peers) {
       silent_.insert(peer);
     }
   }
 
-  // Empty, or what went wrong.
-  std::string run(TimePoint deadline, const std::vector<std::string>& names) {
-    while (why_.empty() && !(to_send_.empty() && silent_.empty() && port_.in_flight() == 0)) {
+  // Empty, or what went wrong. Ends early when a rank leaves the rendezvous: departure().
+  std::string run(double limit_s) {
+    const TimePoint deadline = after(limit_s);
+    while (departure_.ok() && why_.empty() &&
+           !(to_send_.empty() && silent_.empty() && port_.in_flight() == 0)) {
       if (Clock::now() >= deadline) {
-        return silence(names);
+        departure_ = rendezvous_.departure();
+        return silence(limit_s);
       }
       send();
       const Result<bool> worked = port_.poll(*this);
@@ -82,11 +51,13 @@ class Probe final : public FabricPort::Events {
         return worked.status().message();
       }
       if (!*worked) {
+        departure_ = rendezvous_.departure();
         std::this_thread::sleep_for(std::chrono::microseconds(100));
       }
     }
     return why_;
   }
+  [[nodiscard]] const Status& departure() const { return departure_; }
 
   void received(std::uint32_t from, const std::optional<FrameHeader>& header,
                 std::span<std::byte> /*payload*/, std::size_t buffer) override {
@@ -95,9 +66,9 @@ class Probe final : public FabricPort::Events {
       silent_.erase(static_cast<int>(from));
     }
   }
-  void sent(std::size_t /*ticket*/, const Status& why) override {
-    if (!why.ok()) {
-      why_ = why.message();
+  void sent(std::size_t ticket, const Status& why) override {
+    if (!why.ok() && why_.empty()) {
+      why_ = unreachable(receiver_of_[ticket], why);
     }
   }
   void reposted(int /*from*/, std::size_t /*buffer*/) override {}
@@ -113,32 +84,40 @@ class Probe final : public FabricPort::Events {
         peer.target.slot = peer.slots.front();  // free again when all ranks have been heard
       }
       const auto ticket = port_.send(peer.target, ping, {}, nullptr);
+      const int receiver = to_send_.begin()->first;
       if (!ticket.ok()) {
-        why_ = ticket.status().message();
+        why_ = unreachable(receiver, ticket.status());
         return;
       }
       if (!*ticket) {
         return;
       }
+      receiver_of_[**ticket] = receiver;
       to_send_.erase(to_send_.begin());
     }
   }
-  [[nodiscard]] std::string silence(const std::vector<std::string>& names) const {
+  [[nodiscard]] std::string unreachable(int receiver, const Status& why) const {
+    return "no frame reaches " + names_[static_cast<std::size_t>(receiver)] + ": " + why.message();
+  }
+  [[nodiscard]] std::string silence(double limit_s) const {
+    const std::string within = " within " + std::to_string(std::lround(limit_s)) + " s";
     if (silent_.empty()) {
-      return "its frames to other ranks were not taken within " + std::to_string(static_cast<int>(kProbe)) +
-             " s";
+      return "its frames to other ranks were not taken" + within;
     }
-    return "nothing arrived over the fabric from " + names[static_cast<std::size_t>(*silent_.begin())] +
-           (silent_.size() > 1 ? " and " + std::to_string(silent_.size() - 1) + " others" : "") + " within " +
-           std::to_string(static_cast<int>(kProbe)) +
-           " s (on EC2, the security group must allow all traffic from and to itself)";
+    return "nothing arrived over the fabric from " + names_[static_cast<std::size_t>(*silent_.begin())] +
+           (silent_.size() > 1 ? " and " + std::to_string(silent_.size() - 1) + " others" : "") + within +
+           " (on EC2, the security group must allow all traffic from and to itself)";
   }
 
   int rank_;
   FabricPort& port_;
+  const std::vector<std::string>& names_;
+  Rendezvous& rendezvous_;
   std::map<int, FabricConnections::Peer> to_send_;
+  std::vector<int> receiver_of_;  // by ticket
   std::set<int> silent_;
   std::string why_;
+  Status departure_;
 };
 
 class Choice {
@@ -195,17 +174,19 @@ class Choice {
   }
 
   // The first rank that failed, with its reason.
-  Result<std::vector<Report>> exchange(const Report& mine, std::string& failure) {
-    const auto blobs = rendezvous_.exchange(encode_report(mine), deadline_);
+  Result<std::vector<FabricReport>> exchange(const FabricReport& mine, std::string& failure) {
+    const auto blobs = rendezvous_.exchange(encode(mine), deadline_);
     if (!blobs.ok()) {
       return blobs.status();
     }
-    std::vector<Report> reports;
+    std::vector<FabricReport> reports;
     for (const Bytes& blob : *blobs) {
-      reports.push_back(decode_report(blob));
-      if (failure.empty() && !reports.back().failure.empty()) {
-        failure = name(reports.size() - 1) + ": " + reports.back().failure;
+      Result<FabricReport> report = decode_fabric_report(blob);
+      const std::string why = report.ok() ? report->failure : report.status().message();
+      if (failure.empty() && !why.empty()) {
+        failure = name(reports.size()) + ": " + why;
       }
+      reports.push_back(report.ok() ? std::move(*report) : FabricReport{});
     }
     return reports;
   }
@@ -213,7 +194,7 @@ class Choice {
   // Step 2.
   Result<FabricConnections> open() {
     FabricConnections made;
-    Report mine;
+    FabricReport mine;
     Result<std::unique_ptr<FabricPort>> port = open_port();
     if (port.ok()) {
       Result<Bytes> address = (*port)->endpoint().address();
@@ -231,16 +212,19 @@ class Choice {
     if (!reports.ok()) {
       return reports.status();
     }
+    if (failure.empty() && !mine.failure.empty()) {
+      failure = name(static_cast<std::size_t>(question_.rank)) + ": " + mine.failure;
+    }
     const auto other = std::ranges::find_if(
-        *reports, [&](const Report& one) { return one.provider != reports->front().provider; });
+        *reports, [&](const FabricReport& one) { return one.provider != reports->front().provider; });
     if (failure.empty() && other != reports->end()) {
       failure = "the fabrics differ: " + name(0) + " has " + reports->front().provider + ", " +
                 name(static_cast<std::size_t>(other - reports->begin())) + " has " + other->provider;
     }
     for (std::size_t rank = 0; rank < reports->size() && failure.empty(); ++rank) {
-      const Report& one = (*reports)[rank];
-      if (!is_sound(one, rank) || one.address.size() != reports->front().address.size()) {
-        failure = name(rank) + ": its report is damaged";
+      const FabricFacts facts{writers_of(rank), mine.address.size(), (*port)->slot_bytes()};
+      if (const Status status = check((*reports)[rank], facts); !status.ok()) {
+        failure = name(rank) + ": " + status.message();
       }
     }
     if (!failure.empty()) {
@@ -251,21 +235,19 @@ class Choice {
     return made;
   }
 
-  // Whether the other ranks can send to the rank with this window and these slots.
-  [[nodiscard]] bool is_sound(const Report& report, std::size_t rank) const {
+  // How many ranks send to this one over the fabric.
+  [[nodiscard]] std::size_t writers_of(std::size_t rank) const {
     const auto mates = std::ranges::count(question_.host_of, question_.host_of[rank]);
-    const auto writers = static_cast<std::uint64_t>(world_size() - mates);
-    return report.window >= 1 && report.window <= kMostWindow && !report.address.empty() &&
-           (!report.writes || report.window * writers <= report.slots.count);
+    return question_.host_of.size() - static_cast<std::size_t>(mates);
   }
 
   // Frames are sent in the same way between all ranks. Not ok: as exchange().
   Status agree(FabricPort& port, std::string& failure) {
-    const auto writers = std::ranges::count_if(reports_, &Report::writes);
+    const auto writers = std::ranges::count_if(reports_, &FabricReport::writes);
     if (writers == 0 || std::cmp_equal(writers, reports_.size())) {
       return {};
     }
-    Report mine;  // no rank sends a message before all have buffers for it
+    FabricReport mine;  // no rank sends a message before all have buffers for it
     mine.failure = port.use_messages().message();
     return exchange(mine, failure).status();
   }
@@ -298,7 +280,7 @@ class Choice {
 
   // What the rank `to` lets this one send.
   Result<FabricConnections::Peer> peer(FabricPort& port, int to) const {
-    const Report& report = reports_[static_cast<std::size_t>(to)];
+    const FabricReport& report = reports_[static_cast<std::size_t>(to)];
     const Result<std::uint64_t> place = port.endpoint().insert(report.address);
     if (!place.ok()) {
       return place.status();
@@ -316,7 +298,7 @@ class Choice {
 
   // Step 3.
   Result<FabricConnections> probe(FabricConnections made) {
-    Report mine;
+    FabricReport mine;
     std::string failure;
     if (Status status = agree(*made.port, failure); !status.ok()) {
       return status;
@@ -328,13 +310,21 @@ class Choice {
     for (int rank = 0; rank < world_size() && mine.failure.empty(); ++rank) {
       if (host(rank) != host(question_.rank)) {
         Result<FabricConnections::Peer> reached = peer(*made.port, rank);
-        mine.failure = reached.status().message();
+        if (!reached.ok()) {
+          mine.failure =
+              "the address of " + name(static_cast<std::size_t>(rank)) + ": " + reached.status().message();
+        }
         made.peers[rank] = reached.ok() ? std::move(*reached) : FabricConnections::Peer{};
       }
     }
     if (mine.failure.empty()) {
-      mine.failure = Probe(question_.rank, *made.port, made.peers)
-                         .run(std::min(deadline_, after(kProbe)), question_.names);
+      const double left = std::chrono::duration<double>(deadline_ - Clock::now()).count();
+      Probe probe(question_.rank, *made.port, made.peers, question_.names, rendezvous_);
+      mine.failure = probe.run(std::clamp(left, 0.0, kProbe));
+      if (const Status& departure = probe.departure(); !departure.ok()) {
+        const Status verdict = rendezvous_.exchange(departure, deadline_).status();
+        return verdict.ok() ? departure : verdict;
+      }
     }
     if (const auto reports = exchange(mine, failure); !reports.ok()) {
       return reports.status();
@@ -356,7 +346,7 @@ class Choice {
   Rendezvous& rendezvous_;
   TimePoint deadline_;
   const LogSink& log_;
-  std::vector<Report> reports_;
+  std::vector<FabricReport> reports_;
 };
 
 bool is_efa(const std::filesystem::path& device) {

@@ -15,6 +15,11 @@ constexpr std::uint64_t kWrites = fi::kRma | fi::kWrite | fi::kRemoteWrite;
 // This provider emulates a write of two vectors with an immediate, whatever its device can do. If the sender
 // of an emulated write dies, the receiver's provider ends the process.
 constexpr std::string_view kEmulatesWrites = "efa";
+// This provider connects processes of one host only, which the engine's own shared memory does. It also
+// unmaps the memory of an endpoint that is closed while other endpoints of the process use it.
+constexpr std::string_view kWithinHosts = "shm";
+// If an endpoint is closed while a frame arrives, this layer uses the context of a transfer that has none.
+constexpr std::string_view kClosesOnlyWholeFrames = "ofi_rxm";
 constexpr int kOurModes = fi::kMrLocal | fi::kMrVirtAddr | fi::kMrAllocated | fi::kMrProvKey;
 
 void close(fi::Fid* fid) {
@@ -48,6 +53,10 @@ Result<std::unique_ptr<FabricEndpoint>> FabricEndpoint::open(const FabricLibrary
 }
 
 FabricEndpoint::~FabricEndpoint() {
+  if (may_be_unfinished_ && endpoint_ != nullptr &&
+      provider().find(kClosesOnlyWholeFrames) != std::string::npos) {
+    return;  // nothing more is done with them: progress is manual
+  }
   close_object(endpoint_);
   for (fi::Mr* region : regions_) {
     close_object(region);
@@ -72,8 +81,9 @@ bool FabricEndpoint::suits(const fi::Info& info) const {
   const std::string_view fabric = info.fabric_attr->name == nullptr ? "" : info.fabric_attr->name;
   const bool can_write = info.domain_attr->cq_data_size >= sizeof(std::uint32_t) &&
                          info.domain_attr->mr_key_size <= sizeof(std::uint64_t);
-  return fabric != "efa-direct" && ((info.caps & fi::kRma) == 0 || can_write) &&
-         info.ep_attr->type == fi::kEpRdm && info.ep_attr->max_msg_size >= wanted_.message_bytes &&
+  return fabric != "efa-direct" && info.fabric_attr->prov_name != kWithinHosts &&
+         ((info.caps & fi::kRma) == 0 || can_write) && info.ep_attr->type == fi::kEpRdm &&
+         info.ep_attr->max_msg_size >= wanted_.message_bytes &&
          (info.mode & ~(fi::kContext | fi::kContext2)) == 0 &&
          (info.domain_attr->mr_mode & ~kOurModes) == 0 &&
          (wanted_.provider.empty() || wanted_.provider == info.fabric_attr->prov_name);
@@ -130,6 +140,11 @@ Status FabricEndpoint::find() {
   if (info_ != nullptr) {
     return {};
   }
+  if (has_within_hosts_) {
+    return {Code::kUnsupported,
+            "the engine does not use libfabric's provider shm, which connects only processes of one host "
+            "(FI_PROVIDER='tcp;ofi_rxm' selects another)"};
+  }
   const std::string what = "libfabric has no " + (wanted_.provider.empty() ? "fabric" : wanted_.provider) +
                            " with reliable datagrams of " + std::to_string(wanted_.message_bytes) + " bytes";
   return got == 0 || got == -ENODATA ? Status(Code::kUnsupported, what)
@@ -149,6 +164,9 @@ int FabricEndpoint::ask(fi::Info& hints) {
     const fi::Info* const chosen = got == 0 ? choose(all) : nullptr;
     info_ = chosen == nullptr ? nullptr : library_.dupinfo(chosen);
     if (got == 0) {
+      for (const fi::Info* info = all; info != nullptr; info = info->next) {
+        has_within_hosts_ = has_within_hosts_ || info->fabric_attr->prov_name == kWithinHosts;
+      }
       library_.freeinfo(all);
     }
     if (info_ != nullptr) {

@@ -36,6 +36,10 @@ class FabricEndpoint {
   FabricEndpoint(const FabricEndpoint&) = delete;
   FabricEndpoint& operator=(const FabricEndpoint&) = delete;
 
+  // A peer may have stopped within a frame to this endpoint. Where the provider would end the process, its
+  // objects stay open.
+  void expect_unfinished_frames() { may_be_unfinished_ = true; }
+
   [[nodiscard]] std::string provider() const { return info_->fabric_attr->prov_name; }
   // The device, for messages.
   [[nodiscard]] std::string device() const;
@@ -104,6 +108,8 @@ class FabricEndpoint {
 
   FabricLibrary library_;
   Wanted wanted_;
+  bool may_be_unfinished_ = false;
+  bool has_within_hosts_ = false;  // a provider that suits only processes of one host
   fi::Info* info_ = nullptr;
   fi::Fabric* fabric_ = nullptr;
   fi::Domain* domain_ = nullptr;

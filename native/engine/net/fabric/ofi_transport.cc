@@ -49,6 +49,13 @@ OfiTransport::OfiTransport(Loop& loop, int rank, double heartbeat_s, std::unique
 }
 
 OfiTransport::~OfiTransport() {
+  const auto is_unfinished = [](const auto& one) {
+    const Peer& peer = one.second;
+    return !peer.lost || !has_arrived(peer.received, peer.sent_in_all);
+  };
+  if (std::ranges::any_of(peers_, is_unfinished)) {
+    port_->endpoint().expect_unfinished_frames();
+  }
   if (wake_fd_ >= 0) {
     loop_.forget(wake_fd_);
   }

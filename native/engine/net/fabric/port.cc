@@ -20,7 +20,6 @@ constexpr std::size_t kMostLent = 32;
 // none, and the provider has the senders repeat it.
 constexpr std::size_t kMostReceives = 256;
 constexpr std::size_t kReceiveBytes = 128U << 20U;  // ... and up to this size, for large pieces
-constexpr std::size_t kMostWindow = 16;
 constexpr std::size_t kLeastWindow = 2;
 constexpr std::size_t kSharedWindow = 64;  // frames on their way to one rank while it has few peers
 
@@ -29,6 +28,7 @@ constexpr std::chrono::milliseconds kDrainTime{200};
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kPayloadAt = 128;  // in a receive buffer, so that payloads are aligned to cache lines
 constexpr std::size_t kPrefixStride = 128;
+static_assert(FabricPort::kMostSlots == kMostReceives + kMostLent);
 static_assert(FabricPort::kPrefixBytes <= kPayloadAt && FabricPort::kPrefixBytes <= kPrefixStride);
 
 std::size_t pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
@@ -47,7 +47,7 @@ Result<Mapping> map(std::size_t bytes) {
 
 Result<std::unique_ptr<FabricPort>> FabricPort::open(const FabricLibrary& library, const Wanted& wanted) {
   const std::size_t peers = std::max<std::size_t>(wanted.peers, 1);
-  const std::size_t window = std::clamp(kSharedWindow / peers, kLeastWindow, kMostWindow);
+  const std::size_t window = std::clamp(kSharedWindow / peers, kLeastWindow, FabricPort::kMostWindow);
   const std::size_t affordable =
       std::max(kReceiveBytes / pages(kPayloadAt + wanted.payload_bytes), 2 * kLeastWindow);
   FabricEndpoint::Wanted endpoint;

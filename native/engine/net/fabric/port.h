@@ -33,6 +33,9 @@ class FabricPort {
  public:
   using Tag = std::array<std::byte, 16>;
   static constexpr std::size_t kPrefixBytes = sizeof(Tag) + kFrameBytes;
+  // What window() and slots().count are at most.
+  static constexpr std::size_t kMostWindow = 16;
+  static constexpr std::size_t kMostSlots = 288;
 
   struct Wanted {
     std::string provider;
@@ -79,6 +82,7 @@ class FabricPort {
     std::uint32_t count = 0;
   };
   [[nodiscard]] const Slots& slots() const { return own_slots_; }
+  [[nodiscard]] std::uint64_t slot_bytes() const { return stride_; }
   // Where a frame goes.
   struct Target {
     std::uint64_t place = 0;  // of the peer in the address table

@@ -255,6 +255,18 @@ std::string Rendezvous::describe_peer(int rank) {
   return "rank " + std::to_string(rank) + (host.empty() ? "" : " (at " + host + ")");
 }
 
+Status Rendezvous::departure() {
+  for (auto& [other, fd] : links_) {
+    // Rank 0 sends nothing before all others have sent, except an error. They send when they are ready.
+    const auto events = static_cast<short>(POLLRDHUP | (rank_ == 0 ? 0 : POLLIN));
+    pollfd entry{fd.get(), events, 0};
+    if (::poll(&entry, 1, 0) > 0) {
+      return {Code::kPeerLost, describe_peer(other) + " left the rendezvous: the connection was closed"};
+    }
+  }
+  return {};
+}
+
 void Rendezvous::watch_during(Handshaker& handshaker) {
   for (auto& [other, fd] : links_) {
     handshaker.watch(fd.get(), describe_peer(other), rank_ != 0);

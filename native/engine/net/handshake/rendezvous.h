@@ -53,6 +53,9 @@ class Rendezvous {
                        const std::function<Result<Bytes>(const std::vector<Bytes>&)>& judge,
                        TimePoint deadline);
 
+  // Between two exchanges. Not ok: a rank has left, or rank 0 has already sent an error. The next exchange
+  // then fails on all ranks.
+  [[nodiscard]] Status departure();
   // Between two exchanges: `handshaker` ends when rank 0 has already sent an error or a rank has left.
   void watch_during(Handshaker& handshaker);
 

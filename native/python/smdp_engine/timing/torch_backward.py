@@ -10,11 +10,12 @@ import functools
 import importlib
 from collections import OrderedDict
 from types import ModuleType
-from typing import Any, Callable, List
+from typing import Any, Callable, List, Tuple
 
 from .after_import import after_import
 from .clock import BACKWARD, EXCHANGE, FORWARD, OPTIMIZER, OTHER, Clock
 from .loading import Loading
+from .native import MODULE
 from .torch_loaders import Loaders
 
 torch: Any = importlib.import_module("torch")
@@ -23,19 +24,14 @@ _KEY = "smdp"  # those of Tensor.register_hook are numbers
 
 
 # One function: each call of another one costs some microseconds with every pass.
-def install(  # noqa: C901
-    clock: Clock, loaders: Loaders, loading: Loading, prepare: Callable[[Any], Any]
-) -> None:
+def install(clock: Clock, loaders: Loaders, loading: Loading, prepare: Callable[[Any], Any]) -> None:
     """``prepare`` is applied to the function that replaces torch.autograd.backward."""
     run = torch.autograd.backward
     queue_callback = torch.autograd.Variable._execution_engine.queue_callback
     tensor = torch.Tensor
-    has_group = _has_group()
+    groups, has_group = _groups()
     compiler = _compiler_of_passes()
-    gradients_are_ready = clock.gradients_are_ready
-
-    def at_the_beginning(_: Any) -> None:
-        queue_callback(gradients_are_ready)
+    at_the_beginning = _hook_that_calls(queue_callback, clock.gradients_are_ready)
 
     @functools.wraps(run)
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
@@ -50,7 +46,8 @@ def install(  # noqa: C901
         mark = clock.enter(BACKWARD)
         hooks = None
         try:
-            if has_group():
+            is_in_group = getattr(groups._world, "_default_pg", None) is not None if groups else has_group()
+            if is_in_group:
                 first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
                 is_compiled = compiler and getattr(compiler[0], "compiled_autograd_enabled", False)
                 function = first.grad_fn if type(first) is tensor and not is_compiled else None
@@ -74,15 +71,26 @@ def install(  # noqa: C901
     torch.autograd.backward = prepare(backward)
 
 
-def _has_group() -> Callable[[], bool]:
-    """A function that returns whether the process has a default group, and so may exchange gradients."""
+def _groups() -> Tuple[Any, Callable[[], bool]]:
+    """How to ask whether the process has a default group, and so may exchange gradients: the module whose ``_world``
+    has it as ``_default_pg``, or None, and the function to call without that module."""
     dist = torch.distributed
     if not dist.is_available():
-        return bool
+        return None, bool
     groups = dist.distributed_c10d
-    if not hasattr(getattr(groups, "_world", None), "default_pg"):  # before torch 2.0
-        return dist.is_initialized  # type: ignore[no-any-return]
-    return lambda: groups._world.default_pg is not None  # as is_initialized, which calls two functions more
+    # Not is_initialized, which calls three functions.
+    return (groups if hasattr(getattr(groups, "_world", None), "_default_pg") else None), dist.is_initialized
+
+
+def _hook_that_calls(function: Any, argument: Any) -> Any:
+    """A hook of a tensor that calls ``function(argument)``."""
+    if MODULE is not None:
+        return MODULE.hook_that_calls(function, argument)
+
+    def hook(_: Any) -> None:
+        function(argument)
+
+    return hook
 
 
 def _compiler_of_passes() -> List[ModuleType]:

@@ -216,7 +216,7 @@ def install(loaders: Loaders, loading: Loading, prepare: Prepare) -> None:
 def samples_of(batch: Any, depth: int = _DEEPEST) -> int:
     """The length of the first tensor in the batch, which may be a tuple, list or mapping; 0 if there is none."""
     if isinstance(batch, torch.Tensor):
-        return int(batch.shape[0]) if batch.dim() else 0
+        return int(batch.size(0)) if batch.dim() else 0
     if depth == 0:
         return 0
     items: Any = ()

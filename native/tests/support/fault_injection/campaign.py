@@ -14,20 +14,20 @@ import c_interface
 from lab import Lab
 
 from fault_injection import table
-from fault_injection.faults import STATES, draw_fault
+from fault_injection.faults import KINDS, LAYOUTS, STATES, draw_fault
 from fault_injection.job_runner import JobRunner, MemoryLimit
 
 ATTEMPTS = 5  # to inject a fault: the job may make too few calls of the fault's kind
 
 
 def _run_share(arguments: argparse.Namespace, share: int, results: multiprocessing.Queue[dict[str, object]]) -> None:
-    states = tuple(arguments.states.split(","))
+    states, layouts, kinds = (one.split(",") for one in (arguments.states, arguments.layouts, arguments.kinds))
     library = c_interface.Library(Path(arguments.library) if arguments.library else c_interface.installed())
     with Lab(2, None) as lab, MemoryLimit() as limit:
         runner = JobRunner(library, lab, limit)
         for number in range(arguments.first + share, arguments.first + arguments.faults, arguments.jobs):
             for attempt in range(ATTEMPTS):
-                fault = draw_fault(number, arguments.seed + attempt * 1_000_003, states)
+                fault = draw_fault(number, arguments.seed + attempt * 1_000_003, states, layouts, kinds)
                 verdict = runner.run(fault, arguments.time_factor)
                 if verdict.injected:
                     break
@@ -58,12 +58,20 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--states", default=",".join(STATES))
+    parser.add_argument("--layouts", default=",".join(LAYOUTS))
+    parser.add_argument("--kinds", default=",".join(KINDS), help="must contain kill, which is possible in every state")
     parser.add_argument("--jobs", type=int, default=4, help="jobs at a time")
     parser.add_argument("--time-factor", type=float, default=1.0, help="multiplies the time limits, for a busy machine")
     parser.add_argument("--library", help="the engine's library; by default that of the installed package")
     parser.add_argument("--out", help="file for the verdicts, one per line")
     parser.add_argument("--table", nargs="*", metavar="FILE", help="only print the table of these verdicts")
     arguments = parser.parse_args()
+    for option, known in (("states", STATES), ("layouts", LAYOUTS), ("kinds", KINDS)):
+        unknown = set(getattr(arguments, option).split(",")) - set(known)
+        if unknown:
+            parser.error(f"--{option}: unknown: {', '.join(sorted(unknown))} (known: {', '.join(known)})")
+    if "kill" not in arguments.kinds.split(","):
+        parser.error("--kinds must contain kill")
     if arguments.table:
         rows = [json.loads(line) for name in arguments.table for line in Path(name).read_text().splitlines()]
         sys.exit(table.show(rows, sorted({row["seed"] for row in rows})))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 LAYOUTS: dict[str, list[int]] = {"1x4": [4], "2x2": [2, 2], "3+1": [3, 1]}
@@ -10,18 +12,22 @@ STATES = ("rendezvous", "hello", "group creation", "shared-memory wait", "shard 
 OPENING = ("rendezvous", "hello")
 
 # What happens to the victim, with the injector's numbers.
-# "mute": a connection accepts no more data; "close": its descriptor is closed; "leave": the script ends.
+# "mute": a connection accepts no more data; "close": its descriptor is closed; "leave": the script ends. "pause": the
+# process stops, and "slow": one call of it or of the engine does not return, until all others have raised.
 KINDS = {
     **{"kill": 0, "stop": 1, "exit": 2, "abort": 3, "memory": 4, "link": 5, "cut": 6},
-    **{"mute": 7, "close": 8, "leave": 9},
+    **{"mute": 7, "close": 8, "leave": 9, "pause": 10, "slow": 11},
 }
 DEADLY = ("kill", "exit", "abort", "memory")
+RESUMED = ("pause", "slow")
 # As in the injector: the calls in which it injects a fault, and when in the call.
 POINTS = {"meeting": 1, "hello": 2, "host sum": 3, "publish": 4, "words": 5}
 TIMINGS = {"before": 0, "after": 1, "half": 2}
 
-# The options of every job, in seconds; they are small so that a run is quick.
-RENDEZVOUS_S = 1.5
+# The options of every job, in seconds; they are small so that a run is quick. Over a fabric a job takes longer to open.
+OVER_A_FABRIC = os.environ.get("SMDP_TRANSPORT") == "ofi"
+RENDEZVOUS_S = 5.0 if OVER_A_FABRIC else 1.5
+OPEN_S = 15.0  # in place of it where the fault comes later
 OPERATION_S = 1.0
 HEARTBEAT_S = 0.6
 CLOSE_S = 0.5
@@ -72,7 +78,7 @@ class Fault:
         if self.opening:
             judged = SILENT_JUDGE_S if self.kind == "link" or (self.kind, self.victim) == ("stop", 0) else LAST_CALL_S
             return RENDEZVOUS_S + max(self.late_ms) / 1000 + judged + REPORT_S
-        if self.kind == "stop":
+        if self.kind in ("stop", *RESUMED):
             return OPERATION_S + REPORT_S
         if self.is_silent_link:
             return 1.5 * HEARTBEAT_S + REPORT_S
@@ -93,6 +99,8 @@ def kinds_of(state: str, layout: str) -> list[str]:
         kinds.append("mute")
     if state not in (*OPENING, "destroy"):
         kinds.append("leave")
+    if state not in OPENING:
+        kinds += RESUMED
     return kinds
 
 
@@ -108,7 +116,9 @@ _CALLS_OF_STATE = {
 def _place(state: str, layout: str, kind: str, draw: random.Random) -> tuple[str, int, str, int, str]:
     """Point, call, timing, microseconds, line."""
     timing = draw.choice(list(TIMINGS))
-    if kind == "leave" and state != "group creation":
+    has_frames = state in ("shard send", "return") and len(LAYOUTS[layout]) > 1
+    is_late = kind == "slow" and not has_frames and state != "destroy"
+    if (kind == "leave" or is_late) and state != "group creation":
         return "", draw.randint(0, 5), timing, 0, "round"
     if state in ("group creation", "destroy"):
         if state == "destroy" and draw.random() < 0.5:
@@ -135,12 +145,18 @@ def _victim(state: str, layout: str, kind: str, draw: random.Random) -> int:
     return draw.choice(ranks)
 
 
-def draw_fault(number: int, seed: int, states: tuple[str, ...], layout: str = "") -> Fault:
+def draw_fault(
+    number: int,
+    seed: int,
+    states: Sequence[str] = STATES,
+    layouts: Sequence[str] = tuple(LAYOUTS),
+    kinds: Collection[str] = KINDS,
+) -> Fault:
     """The ``number``-th fault of a seed, which is reproducible. States and layouts alternate."""
     draw = random.Random(f"{seed}/{number}")
     state = states[number % len(states)]
-    layout = layout or list(LAYOUTS)[number // len(states) % len(LAYOUTS)]
-    kind = draw.choice(kinds_of(state, layout))
+    layout = layouts[number // len(states) % len(layouts)]
+    kind = draw.choice([one for one in kinds_of(state, layout) if one in kinds])
     point, call, timing, after_us, line = _place(state, layout, kind, draw)
     return Fault(
         number=number,

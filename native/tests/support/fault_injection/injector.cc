@@ -27,14 +27,16 @@ namespace {
 
 enum Point : int { kNowhere, kMeeting, kHello, kHostSum, kPublish, kGoodbye, kPoints };
 enum Timing : int { kBefore, kAfter, kHalf };
-enum Fault : int { kKill, kStop, kExit, kAbort, kMemory, kLink, kCut, kMute, kClose, kLeave };
+enum Fault : int { kKill, kStop, kExit, kAbort, kMemory, kLink, kCut, kMute, kClose, kLeave, kPause, kSlow };
 
 constexpr std::size_t kFrameBytes = 72;
+constexpr std::size_t kTagBytes = 16;  // before the header of a frame over a fabric
 constexpr std::size_t kMostParts = 64;
 constexpr std::size_t kMostDescriptors = 4096;
 
 struct Record {
   std::atomic<std::int64_t> injected_ns;  // CLOCK_MONOTONIC; 0: not yet
+  std::atomic<std::int64_t> resumed_ns;   // of kPause and kSlow, by the judge; 0: not yet
   std::atomic<int> link_requested;        // the judge must cut the host's link ...
   std::atomic<int> link_cut;              // ... and has
   std::array<std::atomic<int>, kPoints> seen;
@@ -73,6 +75,13 @@ void cut_link() {
     usleep(100);
   }
   record->injected_ns = now_ns();
+}
+
+// The judge lets the process continue.
+void wait_until_resumed() {
+  while (record->resumed_ns == 0) {
+    usleep(100);
+  }
 }
 
 // Drops incoming packets of the socket before TCP gets them, so that nothing is acknowledged any more.
@@ -122,6 +131,13 @@ void inject(int fault, int fd) {
       return;
     case kLeave:
       return;  // the script closes its engine
+    case kPause:
+      kill(getpid(), SIGSTOP);
+      wait_until_resumed();  // another thread may get the signal first
+      return;
+    case kSlow:
+      wait_until_resumed();  // the other threads continue
+      return;
     default:
       shutdown(fd, SHUT_RDWR);
   }
@@ -170,9 +186,11 @@ int point_of_frame(const std::uint8_t type) {
 }
 
 int point_of_part(const iovec& part) {
-  const auto* bytes = static_cast<const std::uint8_t*>(part.iov_base);
-  return part.iov_len == kFrameBytes && std::memcmp(bytes, "SMDP", 4) == 0 ? point_of_frame(bytes[4])
-                                                                           : kNowhere;
+  if (part.iov_len != kFrameBytes && part.iov_len != kTagBytes + kFrameBytes) {
+    return kNowhere;
+  }
+  const auto* header = static_cast<const std::uint8_t*>(part.iov_base) + (part.iov_len - kFrameBytes);
+  return std::memcmp(header, "SMDP", 4) == 0 ? point_of_frame(header[4]) : kNowhere;
 }
 
 // Sends the parts before the frame at `parts[index]`, its header, and half of its payload, or half of the

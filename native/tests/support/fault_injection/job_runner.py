@@ -20,7 +20,7 @@ from lab import Lab
 from ports import free_port
 
 from fault_injection import rank_script
-from fault_injection.faults import DEADLY, LAYOUTS, Fault
+from fault_injection.faults import DEADLY, LAYOUTS, RESUMED, Fault
 from fault_injection.judge import Verdict, judge
 from fault_injection.record import Record
 
@@ -70,10 +70,11 @@ class JobRunner:
         port = free_port()
         children = {me: self._fork(fault, me, record, port) for me in range(len(fault.hosts))}
         try:
-            outcomes = self._collect(fault, record, {me: pipe for me, (_, pipe) in children.items()})
+            pipes = {me: pipe for me, (_, pipe) in children.items()}
+            outcomes = self._collect(fault, record, pipes, children[fault.victim][0])
         finally:
             self._end(fault, record, children)
-        return judge(fault, record.injected_ns, outcomes, time_factor)
+        return judge(fault, record.injected_ns, record.resumed_ns, outcomes, time_factor)
 
     def _fork(self, fault: Fault, me: int, record: Record, port: int) -> tuple[int, int]:
         reading, writing = os.pipe()
@@ -96,7 +97,7 @@ class JobRunner:
         finally:
             os._exit(0)
 
-    def _collect(self, fault: Fault, record: Record, pipes: dict[int, int]) -> dict[int, Any]:
+    def _collect(self, fault: Fault, record: Record, pipes: dict[int, int], victim_pid: int) -> dict[int, Any]:
         """Wait for the ranks' outcomes; a rank without one after HANG_S hangs."""
         silent = {fault.victim} if fault.kind in (*DEADLY, "stop") else set()
         outcomes: dict[int, Any] = {me: {} for me in pipes if me not in silent}
@@ -115,7 +116,10 @@ class JobRunner:
             if record.link_requested and not record.link_cut:
                 self._link(fault.hosts[fault.victim], "down")
                 record.link_cut = 1
-            if record.injected_ns == 0 and waiting <= {fault.victim}:
+            if fault.kind in RESUMED and record.injected_ns and waiting <= {fault.victim}:
+                record.resumed_ns = record.resumed_ns or time.monotonic_ns()
+                os.kill(victim_pid, signal.SIGCONT)  # again where it came before the stop
+            elif record.injected_ns == 0 and waiting <= {fault.victim}:
                 break  # no fault was injected, so the victim need not be waited for
         return outcomes
 

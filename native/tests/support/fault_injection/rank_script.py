@@ -89,7 +89,7 @@ def options(fault: Fault, me: int, port: int) -> dict[str, str]:
     return {
         **c_interface.options_of(f"algo-{fault.hosts[me] + 1}", port),
         "SMDP_INTERFACE": "eth0",
-        "SMDP_RENDEZVOUS_TIMEOUT_S": str(faults.RENDEZVOUS_S),
+        "SMDP_RENDEZVOUS_TIMEOUT_S": str(faults.RENDEZVOUS_S if fault.opening else faults.OPEN_S),
         "SMDP_HEARTBEAT_S": str(faults.HEARTBEAT_S),
         "SMDP_CLOSE_TIMEOUT_S": str(faults.CLOSE_S),
         "SMDP_WARN_S": "0.3",

@@ -8,6 +8,7 @@ class Record(ctypes.Structure):
 
     _fields_ = [
         ("injected_ns", ctypes.c_int64),
+        ("resumed_ns", ctypes.c_int64),
         ("link_requested", ctypes.c_int),
         ("link_cut", ctypes.c_int),
         ("seen", ctypes.c_int * 6),

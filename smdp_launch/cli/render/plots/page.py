@@ -6,7 +6,7 @@ A page is well-formed XML. Every text is escaped: names, log lines and reasons c
 from __future__ import annotations
 
 from smdp_launch.cli.render.plots.svg import DARK, LIGHT, PRINT, properties
-from smdp_launch.notebook.html import text
+from smdp_launch.notebook.html import code, text
 
 _SCREEN = (
     f":root{{color-scheme:light dark;{properties(LIGHT)};--pass:#1a7f37;--fail:#c4262e}}\n"
@@ -69,7 +69,7 @@ def page(title: str, heading: str, style: str, sections: str, footer: str) -> st
 
 def verdict(kind: str, word: str, reason: str) -> str:
     """A box. ``kind``: ``passed``, ``failed`` or ``open``, which decides its colour."""
-    return f'<p class="verdict {kind}"><strong>{text(word)}</strong>{text(reason)}</p>\n'
+    return f'<p class="verdict {kind}"><strong>{text(word)}</strong>{code(reason)}</p>\n'
 
 
 def section(title: str, content: str) -> str:

@@ -24,7 +24,7 @@ from smdp_launch.cli.render.plots.svg import BASE_STYLE
 from smdp_launch.diagnosis.time_shares import time_text
 from smdp_launch.jobs.records.history import LOCAL
 from smdp_launch.jobs.run import Run
-from smdp_launch.notebook.html import rows, text
+from smdp_launch.notebook.html import code, rows, text
 from smdp_launch.run_metrics.network import NetworkReport
 from smdp_launch.run_metrics.run import Moment
 from smdp_launch.run_metrics.summary import about, main_metric, progress_text, totals_text
@@ -61,7 +61,7 @@ def _sections(run: Run, verdict: Sequence[Row]) -> Iterator[str]:
     yield _outcome(run)
     yield section("Summary", rows(_summary(run)))
     if verdict:
-        yield section("What limits the speed", rows(verdict))
+        yield section("What limits the speed", rows(verdict, code))
     named: list[tuple[str, Sequence[Figure]]] = [
         ("Metrics", metric_figures(run.metrics)),
         ("Speed", speed_figures(run.metrics)),

@@ -1,0 +1,123 @@
+#include "net/fabric/report.h"
+
+#include <limits>
+
+namespace smdp {
+namespace {
+
+Status damaged(const std::string& what) {
+  return {Code::kUnsupported, "its report of the fabric is damaged: " + what};
+}
+
+Status damaged(const std::string& field, std::uint64_t found, const std::string& expected) {
+  return damaged(field + " is " + std::to_string(found) + ", expected " + expected);
+}
+
+// Reads fields, and knows the first one that is not whole.
+class Fields {
+ public:
+  explicit Fields(std::span<const std::byte> bytes) : reader_(bytes) {}
+
+  template <class T>
+  T get(const char* field) {
+    const T value = reader_.get<T>();
+    note(field);
+    return value;
+  }
+  std::string text(const char* field) {
+    std::string value = reader_.text();
+    note(field);
+    return value;
+  }
+  Bytes bytes(const char* field) {
+    const auto part = reader_.raw(reader_.get<std::uint32_t>());
+    note(field);
+    return {part.begin(), part.end()};
+  }
+  [[nodiscard]] Status end() const {
+    if (!cut_.empty()) {
+      return damaged("it ends within " + cut_);
+    }
+    return reader_.at_end() ? Status() : damaged("bytes follow its last field");
+  }
+
+ private:
+  void note(const char* field) {
+    if (!reader_.ok() && cut_.empty()) {
+      cut_ = field;
+    }
+  }
+
+  Reader reader_;
+  std::string cut_;
+};
+
+}  // namespace
+
+Bytes encode(const FabricReport& report) {
+  return Writer()
+      .put(kFabricReportVersion)
+      .text(report.failure)
+      .text(report.provider)
+      .put(static_cast<std::uint8_t>(report.writes))
+      .put(report.window)
+      .put(report.slots.base)
+      .put(report.slots.key)
+      .put(report.slots.count)
+      .put(static_cast<std::uint32_t>(report.address.size()))
+      .raw(report.address)
+      .take();
+}
+
+Result<FabricReport> decode_fabric_report(std::span<const std::byte> bytes) {
+  Fields fields(bytes);
+  const auto version = fields.get<std::uint8_t>("the version");
+  if (!bytes.empty() && version != kFabricReportVersion) {
+    return damaged("the version", version, std::to_string(kFabricReportVersion));
+  }
+  FabricReport report;
+  report.failure = fields.text("the failure");
+  report.provider = fields.text("the provider");
+  const auto writes = fields.get<std::uint8_t>("the way to send");
+  report.writes = writes != 0;
+  report.window = fields.get<std::uint32_t>("the window");
+  report.slots.base = fields.get<std::uint64_t>("the address of the slots");
+  report.slots.key = fields.get<std::uint64_t>("the key of the slots");
+  report.slots.count = fields.get<std::uint32_t>("the number of slots");
+  report.address = fields.bytes("the address");
+  if (Status status = fields.end(); !status.ok()) {
+    return status;
+  }
+  if (writes > 1) {
+    return damaged("the way to send", writes, "0 or 1");
+  }
+  return report;
+}
+
+Status check(const FabricReport& report, const FabricFacts& facts) {
+  if (report.window < 1 || report.window > FabricPort::kMostWindow) {
+    return damaged("the window", report.window, "1 to " + std::to_string(FabricPort::kMostWindow));
+  }
+  if (report.address.size() != facts.address_bytes) {
+    return damaged("the length of the address", report.address.size(), std::to_string(facts.address_bytes));
+  }
+  if (report.slots.count > FabricPort::kMostSlots) {
+    return damaged("the number of slots", report.slots.count,
+                   "at most " + std::to_string(FabricPort::kMostSlots));
+  }
+  if (!report.writes) {
+    return {};
+  }
+  if (report.slots.count < report.window * facts.writers) {
+    return damaged("the number of slots", report.slots.count,
+                   "at least " + std::to_string(report.window * facts.writers));
+  }
+  const std::uint64_t last =
+      std::numeric_limits<std::uint64_t>::max() - report.slots.count * facts.slot_bytes;
+  if (report.slots.base > last) {
+    return damaged("the address of the slots", report.slots.base, "at most " + std::to_string(last));
+  }
+  return {};
+}
+
+}  // namespace smdp
