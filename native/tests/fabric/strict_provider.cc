@@ -16,6 +16,7 @@
 // 0, no endpoint has writes; some, every other one.
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -563,6 +564,7 @@ EXPORTED fi::Info* fi_dupinfo(const fi::Info* info) {
 
 EXPORTED int fi_getinfo(std::uint32_t /*version*/, const char* node, const char* /*service*/,
                         std::uint64_t /*flags*/, const fi::Info* hints, fi::Info** info) {
+  std::signal(SIGUSR2, [](int) {});  // as PSM's library replaces the handlers of other signals
   constexpr int kDemands = fi::kMrLocal | fi::kMrVirtAddr | fi::kMrAllocated | fi::kMrProvKey;
   if (node != nullptr || hints->domain_attr->mr_mode != kDemands || (hints->mode & fi::kContext2) == 0) {
     return -ENODATA;  // its addresses are no IP addresses

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -242,6 +244,18 @@ TEST(FabricChoice, EfaSendsMessagesBecauseItEmulatesWrites) {
   EXPECT_TRUE((*FabricEndpoint::open(*library, wanted))->can_write());
   wanted.provider = "efa";
   EXPECT_FALSE((*FabricEndpoint::open(*library, wanted))->can_write());
+}
+
+TEST(FabricChoice, TheHandlersOfSignalsStay) {
+  static std::atomic<int> heard{0};
+  const auto before = std::signal(SIGUSR2, [](int) { ++heard; });
+  {
+    Cluster cluster({.hosts = {1, 1}, .options = kStrict});
+    ASSERT_TRUE(cluster.ok()) << cluster.opened()[0].message();
+    std::raise(SIGUSR2);
+  }
+  std::signal(SIGUSR2, before);
+  EXPECT_EQ(heard, 1);
 }
 
 TEST(FabricChoice, AProviderForOneHostIsRefused) {

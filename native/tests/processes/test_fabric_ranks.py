@@ -1,6 +1,6 @@
-"""Processes over providers of libfabric: the death of a rank is reported as over TCP, and ``shm`` is refused."""
+"""Processes over providers of libfabric: a rank's death is reported as over TCP, handlers of signals stay."""
 
-import ctypes
+import ctypes.util
 import os
 import re
 import signal
@@ -13,16 +13,8 @@ from typing import Dict, List
 import pytest
 from ports import free_port
 
-
-def _has_libfabric() -> bool:
-    try:
-        ctypes.CDLL("libfabric.so.1")
-    except OSError:
-        return False
-    return True
-
-
-pytestmark = pytest.mark.skipif(not _has_libfabric(), reason="libfabric is not installed")
+# Not opened here: libraries that it loads replace this process's handler of SIGINT.
+pytestmark = pytest.mark.skipif(ctypes.util.find_library("fabric") is None, reason="libfabric is not installed")
 
 TCP = {"SMDP_TRANSPORT": "tcp"}
 FABRIC = {"SMDP_TRANSPORT": "ofi", "FI_PROVIDER": "tcp;ofi_rxm"}
@@ -48,10 +40,24 @@ except c_interface.EngineError as error:
     print("raised", error, flush=True)
 """
 
+HANDLES_SIGNALS = """
+import signal
+signal.signal(signal.SIGTERM, lambda *_: print("saves a checkpoint", flush=True))
+""" + RANK.replace(
+    "for number in range(1_000_000):",
+    """engine.add_up(group, values)
+    signal.raise_signal(signal.SIGTERM)
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    for number in ():""",
+)
 
-def _start(rank: int, port: int, env: Dict[str, str]) -> "subprocess.Popen[str]":
+
+def _start(rank: int, port: int, env: Dict[str, str], script: str = RANK) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-c", RANK, str(rank), str(port), str(DEADLINE_S)],
+        [sys.executable, "-c", script, str(rank), str(port), str(DEADLINE_S)],
         cwd=Path(__file__).parents[1] / "support",
         env={**os.environ, **env},
         stdout=subprocess.PIPE,
@@ -109,3 +115,10 @@ def test_provider_shm_is_refused_on_every_rank() -> None:
         assert output.startswith(
             "raised SMDP_TRANSPORT=ofi: rank 0 (host host-0): the engine does not use libfabric's provider shm"
         ), output
+
+
+def test_signal_handlers_of_the_script_stay() -> None:
+    port = free_port()
+    job = [_start(rank, port, FABRIC, HANDLES_SIGNALS) for rank in range(3)]
+    outputs = [rank.communicate(timeout=60)[0] for rank in job]
+    assert outputs == ["saves a checkpoint\ninterrupted\n"] * 3

@@ -11,6 +11,7 @@
 
 #include "base/sha256.h"
 #include "net/fabric/report.h"
+#include "net/fabric/signal_handlers_kept.h"
 
 namespace smdp {
 namespace {
@@ -253,6 +254,7 @@ class Choice {
   }
 
   Result<std::unique_ptr<FabricPort>> open_port() {
+    const SignalHandlersKept kept;
     Result<FabricLibrary> library = FabricLibrary::open(question_.options.libfabric);
     if (!library.ok()) {
       return library.status();
