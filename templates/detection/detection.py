@@ -106,9 +106,12 @@ def train(arguments: argparse.Namespace, model: torch.nn.Module, device: torch.d
             scaler.scale(loss).backward()
             scaler.unscale_(optimizer)
             torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)
+            scale = scaler.get_scale()
             scaler.step(optimizer)
             scaler.update()
-            schedule.step()
+            # The scaler skips a step with infinite gradients, and lowers its scale.
+            if scaler.get_scale() >= scale:
+                schedule.step()
             mean = loss.detach().clone()
             if world_size > 1:
                 dist.all_reduce(mean)

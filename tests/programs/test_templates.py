@@ -122,6 +122,26 @@ sys.path.insert(0, "src")
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
+#: The first gradients are infinite, so the scaler skips the first step.
+SKIP_THE_FIRST_STEP = """\
+import functools, runpy, sys
+import torch
+start = torch.amp.GradScaler.__init__
+torch.amp.GradScaler.__init__ = functools.partialmethod(start, init_scale=2.0**60, backoff_factor=2.0**-50)
+schedules = []
+class Schedule(torch.optim.lr_scheduler.LinearLR):
+    def __init__(self, *arguments):
+        schedules.append(self)
+        super().__init__(*arguments)
+torch.optim.lr_scheduler.LinearLR = Schedule
+sys.argv = sys.argv[1:]
+sys.path.insert(0, "src")
+runpy.run_path(sys.argv[0], run_name="__main__")
+(schedule,) = schedules
+trained = max(int(state["step"]) for state in schedule.optimizer.state.values())
+print("trained", trained, "scheduled", schedule.last_epoch)
+"""
+
 
 def shorten(data: Path) -> None:
     """Keep a few samples of each channel."""
@@ -159,6 +179,18 @@ def test_mixed_precision_begins_with_nearly_the_same_losses(training: str, tmp_p
     assert min(scales["fp16"]) > 1.0
     refused = in_programs(tmp_path, *command, "--precision", "fp8", code=2, **variables)
     assert "argument --precision: invalid choice: 'fp8'" in refused
+
+
+@pytest.mark.parametrize("template", ["bert_loop", "detection"])
+def test_step_that_the_scaler_skips_does_not_change_the_learning_rate(template: str, tmp_path: Path) -> None:
+    launcher(tmp_path, "init", "--template", template)
+    shorten(tmp_path / "data")
+    command = ["-c", SKIP_THE_FIRST_STEP, f"src/{template}.py", "--epochs", "1", "--lr", "0.001", "--precision", "fp16"]
+    command += ["--train", "data/train", "--test", "data/test", "--model-dir", "model"]
+    output = in_programs(tmp_path, *command, OMP_NUM_THREADS="1")
+    trained = len(steps(output)) - 1
+    assert trained >= 3
+    assert f"trained {trained} scheduled {trained}" in output.splitlines()
 
 
 def test_amp_of_the_job_file_reaches_the_trainer(tmp_path: Path) -> None:
