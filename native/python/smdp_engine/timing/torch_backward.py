@@ -42,7 +42,8 @@ def install(clock: Clock, loaders: Loaders, loading: Loading, prepare: Callable[
         ):
             run(tensors, *args, **kwargs)  # of another thread, or nested: a checkpoint recomputes its part
             return
-        loaders.train()
+        begin = clock.use_samples if loaders.is_settled else loaders.train
+        begin()
         mark = clock.enter(BACKWARD)
         hooks = None
         try:

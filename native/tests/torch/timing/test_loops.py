@@ -184,6 +184,53 @@ assert phase() == "forward"
     )
 
 
+def test_workers_are_those_of_the_loader_that_trains() -> None:
+    """Also when loaders take turns, and after an evaluation and batches of a thread between them."""
+    measured_rank.run(
+        LOOP
+        + """
+import itertools, threading
+alone, helped = DataLoader(Numbers(8), batch_size=2), DataLoader(Numbers(8), batch_size=2, num_workers=1)
+for loader in (alone, helped, alone):
+    for batch in loader: train(batch)
+    with torch.no_grad():
+        for batch in helped: model(batch[0])
+    assert event()["load_workers"] == loader.num_workers
+for batch in itertools.chain.from_iterable(zip(helped, alone)): train(batch)
+assert event()["load_workers"] == 0
+taken = []
+thread = threading.Thread(target=lambda: taken.extend(helped))
+thread.start(); thread.join()
+for batch in alone: train(batch)
+fields = event()
+assert fields["load_workers"] == 0 and fields["steps"] == 4, fields
+"""
+    )
+
+
+def test_fetches_of_nested_loaders_and_of_forked_processes() -> None:
+    measured_rank.run(
+        LOOP
+        + """
+import os
+class Nested(Numbers):
+    def __getitem__(self, index):
+        (batch,) = DataLoader(Numbers(1), batch_size=1)
+        return super().__getitem__(index)
+for batch in DataLoader(Nested(4), batch_size=2): train(batch)
+fields = event()
+assert (fields["batches"], fields["load_batches"]) == (2, 2 + 4), fields
+child = os.fork()
+if child == 0:
+    os._exit(7 if len(list(DataLoader(Nested(4), batch_size=2))) == 2 else 1)
+assert os.waitpid(child, 0)[1] == 7 << 8
+for batch in DataLoader(Nested(4), batch_size=2, num_workers=1): train(batch)
+fields = event()
+assert (fields["batches"], fields["load_batches"]) == (2, 2 + 4), fields
+"""
+    )
+
+
 def test_batches_that_a_thread_of_the_script_takes() -> None:
     """The training thread waits for them in a queue, which is input."""
     measured_rank.run(
