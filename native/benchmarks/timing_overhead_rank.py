@@ -15,7 +15,7 @@ from typing import Any, Iterator, List, Tuple
 import torch
 import torch.distributed
 from torch.nn.parallel.distributed import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, _utils
 
 from smdp_engine.timing import emission, torch_hooks
 
@@ -24,6 +24,7 @@ WARM_UP = 50  # pairs
 
 c10d: Any = importlib.import_module("torch._C._distributed_c10d")
 optimizers: Any = importlib.import_module("torch.optim.optimizer")
+fetchers: Any = _utils.fetch
 loaders: Any = importlib.import_module("torch.utils.data.dataloader")
 
 
@@ -34,7 +35,7 @@ class Hooks:
         owners: List[Any] = [
             *(torch, torch.serialization, torch.Tensor, torch.autograd, torch.distributed),
             *(torch.distributed.distributed_c10d, c10d.Work, c10d.ProcessGroup, DataLoader, DistributedDataParallel),
-            loaders._BaseDataLoaderIter,
+            *(loaders._BaseDataLoaderIter, fetchers._MapDatasetFetcher, fetchers._IterableDatasetFetcher),
         ]
         before = [dict(vars(owner)) for owner in owners]
         torch_hooks.install()
@@ -46,7 +47,7 @@ class Hooks:
         ]
         self._optimizers = optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks
         self._of_optimizers = [dict(hooks) for hooks in self._optimizers]
-        missing = {"backward", "wait", "allreduce", "__iter__", "__next__", "forward"} - {
+        missing = {"backward", "wait", "allreduce", "__iter__", "__next__", "fetch", "forward"} - {
             name for _, name, _, _ in self._replaced
         }
         if missing or not all(self._of_optimizers):
@@ -81,14 +82,15 @@ def step(model: Any, optimizer: Any, batches: Iterator[torch.Tensor]) -> Tuple[f
 
 def main() -> None:
     torch.set_num_threads(1)
-    # Forked without hooks: worker processes keep those of their beginning.
-    batches = {False: iter(DataLoader(Samples(), batch_size=1, num_workers=WORKERS))}
     hooks = Hooks()
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     layers = torch.nn.Sequential(*(torch.nn.Linear(SIZE, SIZE) for _ in range(4)))
     model = DistributedDataParallel(layers)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    batches[True] = iter(DataLoader(Samples(), batch_size=1, num_workers=WORKERS))
+    batches = {}  # an iterator for each: the hooks of its worker processes are those of its beginning
+    for is_on in (False, True):
+        hooks.switch(is_on=is_on)
+        batches[is_on] = iter(DataLoader(Samples(), batch_size=1, num_workers=WORKERS))
     pairs = []
     for number in range(WARM_UP + PAIRS):
         pair = {}

@@ -1,4 +1,4 @@
-"""Processes over providers of libfabric: a rank's death is reported as over TCP, handlers of signals stay."""
+"""Processes over providers of libfabric: a death is reported as over TCP, signal handlers stay, shm is refused."""
 
 import ctypes.util
 import os

@@ -1,10 +1,10 @@
 """The loader's own work: what fetching the batches costs in the processes that do it.
 
 A fetch is measured in the process and thread where it runs: its time, its time on a CPU, its time in the queue for a
-CPU, and the bytes that the process reads meanwhile. Without worker processes, the loader's ``next`` counts as the
-fetch. The system's counters are read about ten times a second, so that short fetches cost little. In the rank itself
-the numbers are added up. A worker process of the loader sends its sums through a pipe of the rank, about five times a
-second. The pipe never blocks the worker: what it does not accept is sent later.
+CPU, and the bytes that the process reads meanwhile. The system's counters are read about ten times a second, so that
+short fetches cost little. In the rank itself the numbers are added up. A worker process of
+the loader sends its sums through a pipe of the rank, about five times a second. The pipe never blocks the worker: what
+it does not accept is sent later.
 
 Forked workers inherit the pipe. Spawned ones open it by its name in SMDP_TIMING_LOADER.
 """
@@ -231,6 +231,8 @@ class Loading:
     """Of a rank: adds up the fetches of this process and of the loader's workers. ``workers``: the number of worker
     processes of the training loader; None before its first batch."""
 
+    is_sender = False
+
     def __init__(self) -> None:
         self.workers: Optional[int] = None
         self._work = Work()  # without a fetch
@@ -285,6 +287,8 @@ class Loading:
 
 class Sender:
     """Of a worker process of the loader: measures its fetches and sends their sums to the rank."""
+
+    is_sender = True
 
     def __init__(self, fd: int, device: int, inode: int) -> None:
         self._pipe = fd, device, inode

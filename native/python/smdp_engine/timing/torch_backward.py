@@ -42,8 +42,7 @@ def install(clock: Clock, loaders: Loaders, loading: Loading, prepare: Callable[
         ):
             run(tensors, *args, **kwargs)  # of another thread, or nested: a checkpoint recomputes its part
             return
-        begin = clock.use_samples if loaders.is_settled else loaders.train
-        begin()
+        loaders.train()
         mark = clock.enter(BACKWARD)
         hooks = None
         try:

@@ -16,7 +16,7 @@ import importlib
 import os
 import queue
 from types import ModuleType
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional, Union
 
 from .after_import import after_import
 from .clock import EVALUATION, FORWARD, INPUT, OPTIMIZER, OTHER, Clock, measured
@@ -61,25 +61,21 @@ class Loaders:
         self._reading = Reading(clock, loading)
         self._last: Optional[Source] = None  # that delivered a batch
         self._left = 0  # samples of an iterator's last batches, at its end
-        #: Whether a backward pass has nothing to do but ``clock.use_samples``.
-        self.is_settled = False
         self._has_queue = False  # whether another thread takes batches
 
     # One function: each call of another one costs some microseconds with every batch.
-    def measured_next(self, read: Callable[[Any], Any], *, fetches: bool) -> Callable[[Any], Any]:  # noqa: C901, PLR0915
+    def measured_next(self, read: Callable[[Any], Any]) -> Callable[[Any], Any]:  # noqa: C901
         """``read``, which waits for the next batch of an iterator and returns it, with the wait as input. The iterator
-        has ``_num_workers``. ``fetches``: without workers, ``read`` fetches the batch itself."""
-        clock, loading, tensor = self.clock, self._loading, torch.Tensor
-        bytes_read = loading.bytes_read
-        read_elsewhere = self._measured_fetch(read) if fetches else read
+        has ``_num_workers``."""
+        clock, loading = self.clock, self._loading
 
         @functools.wraps(read)
-        def __next__(iterator: Any) -> Any:  # noqa: C901, N807, PLR0912, PLR0915
+        def __next__(iterator: Any) -> Any:  # noqa: C901, N807, PLR0912
             if not clock.is_own_thread:
-                return self._of_other_thread(read_elsewhere(iterator), iterator._num_workers)
+                return self._of_other_thread(read(iterator), iterator._num_workers)
+            if clock.phase == INPUT:  # a loader within a loader
+                return read(iterator)
             if not clock.is_at_base:
-                if clock.phase == INPUT:  # a loader within a loader
-                    return read_elsewhere(iterator)
                 clock.end_calls(OPTIMIZER)
             source = None
             if is_grad_enabled():
@@ -94,23 +90,13 @@ class Loaders:
                         self._take_as_evaluation(source)
             base = OTHER  # at the end of the data, and after an exception
             mark = clock.enter(INPUT)
-            own, count = None, 0
-            if fetches and not iterator._num_workers:  # as _measured_fetch
-                if not bytes_read.is_counting:
-                    bytes_read.begin()
-                try:
-                    own = loading.local.fetches
-                except AttributeError:  # the thread's first fetch
-                    own = loading.fetches_here()
-                start = own.begin()
             try:
                 batch = read(iterator)
-                count = 1
                 if source is None:
                     base = EVALUATION
                     clock.deliver(0)
                     return batch
-                samples = batch.size(0) if type(batch) is tensor and batch.dim() else samples_of(batch)
+                samples = samples_of(batch)
                 if self._left:
                     self._drop_left()
                 if not source.batches:
@@ -120,40 +106,16 @@ class Loaders:
                 source.passes = clock.passes
                 if loading.workers is None:
                     loading.workers = source.workers
-                self.is_settled = self.is_settled and self._last is source
                 self._last = source
                 base = EVALUATION if source.evaluates else FORWARD
                 clock.deliver(0 if source.evaluates else samples)
                 return batch
             finally:
-                if own is not None and own.end(start, count) >= bytes_read.until:
-                    bytes_read.end()
                 clock.leave(mark, base)
                 if base == OTHER and source is not None:
                     self._end(source)
 
         return __next__
-
-    def _measured_fetch(self, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """``read``, as a fetch of this thread if the iterator has no workers."""
-        clock, loading = self.clock, self._loading
-
-        def fetch(iterator: Any) -> Any:
-            if iterator._num_workers or clock.owner is None:  # a forked child: measure_fetches
-                return read(iterator)
-            if not loading.bytes_read.is_counting:
-                loading.bytes_read.begin()
-            own, count = loading.fetches_here(), 0
-            start = own.begin()
-            try:
-                batch = read(iterator)
-                count = 1
-                return batch
-            finally:
-                if own.end(start, count) >= loading.bytes_read.until:
-                    loading.bytes_read.end()
-
-        return fetch
 
     def train(self) -> None:
         """A backward pass begins."""
@@ -167,7 +129,6 @@ class Loaders:
                 source.evaluates = False
             if not source.evaluates:
                 self._loading.workers = source.workers
-                self.is_settled = True  # until its end, another loader's batch, or an evaluation
         self._left = 0
         clock.use_samples()
 
@@ -201,7 +162,6 @@ class Loaders:
         """The data has ended, or the loader has failed. Samples that no backward pass has used count if it follows
         before another batch: the script may have fetched them ahead."""
         self._drop_left()
-        self.is_settled = False
         if source.batches and source.passes == self.clock.passes and not source.evaluates:
             self._left = source.samples
             if not source.has_trained:
@@ -213,7 +173,7 @@ class Loaders:
 
     def _take_as_evaluation(self, source: Source) -> None:
         if not source.evaluates:
-            source.evaluates, self.is_settled = True, False
+            source.evaluates = True
             self.clock.drop_samples(source.samples)
             self._move_to_evaluation(source)
 
@@ -230,7 +190,7 @@ class Loaders:
     def _of_other_thread(self, batch: Any, workers: int) -> Any:
         """A thread of the script takes the batches, and the training thread gets them from a queue."""
         if self.clock.owner is not None:
-            self._loading.workers, self.is_settled = workers, False
+            self._loading.workers = workers
             self.clock.deliver(samples_of(batch) if torch.is_grad_enabled() else 0)
             if not self._has_queue:
                 self._has_queue = True
@@ -245,10 +205,10 @@ def install(loaders: Loaders, loading: Loading, prepare: Prepare) -> None:
             prepare(function)
     module = importlib.import_module("torch.utils.data.dataloader")
     iterator: Any = module._BaseDataLoaderIter
-    iterator.__next__ = prepare(loaders.measured_next(iterator.__next__, fetches=True))
+    iterator.__next__ = prepare(loaders.measured_next(iterator.__next__))
     clock = loaders.clock
     replace(module.DataLoader, "__iter__", lambda function: prepare(measured(clock, INPUT, function)))
-    _measure_fetches_of_children(loading)
+    measure_fetches(loading)
     _measure_models(loaders, prepare)
     after_import({"accelerate.data_loader": functools.partial(_measure_dispatcher, loaders, prepare)})
 
@@ -267,43 +227,57 @@ def samples_of(batch: Any, depth: int = _DEEPEST) -> int:
     return next(filter(None, (samples_of(item, depth - 1) for item in items)), 0)
 
 
-def measure_fetches(sender: Sender) -> None:
-    """In a process that loads data for a rank."""
+def measure_fetches(meter: Union[Loading, Sender]) -> None:  # noqa: C901
     fetchers = importlib.import_module("torch.utils.data._utils.fetch")
     worker_info = importlib.import_module("torch.utils.data").get_worker_info
+    here: Any = meter
+
+    def in_child() -> None:
+        nonlocal here
+        here = here.in_child() if isinstance(here, Loading) else here
+
+    os.register_at_fork(after_in_child=in_child)
+
+    def fetch_in_child(function: Any, fetcher: Any, index: Any) -> Any:
+        # Only the workers of the rank's loaders count: the script may start other processes that load data.
+        if not (worker_info() and here.is_child_of_rank):
+            return function(fetcher, index)
+        start = here.begin()
+        batches = 0
+        try:
+            batch = function(fetcher, index)
+            batches = 1
+            return batch
+        finally:
+            here.end(start, batches)
 
     def measure(function: Any) -> Any:
+        # One function: each call of another one costs some microseconds with every batch.
         @functools.wraps(function)
         def fetch(self: Any, possibly_batched_index: Any) -> Any:
-            # Only the workers of the rank's loaders count: the script may start other processes that load data.
-            if not (worker_info() and sender.is_child_of_rank):
-                return function(self, possibly_batched_index)
-            start = sender.begin()
+            if here.is_sender:
+                return fetch_in_child(function, self, possibly_batched_index)
+            bytes_read = here.bytes_read
+            if not bytes_read.is_counting:
+                bytes_read.begin()
+            try:
+                fetches = here.local.fetches
+            except AttributeError:  # the thread's first fetch
+                fetches = here.fetches_here()
+            start = fetches.begin()
             batches = 0
             try:
                 batch = function(self, possibly_batched_index)
                 batches = 1
                 return batch
             finally:
-                sender.end(start, batches)
+                if fetches.end(start, batches) >= bytes_read.until:
+                    bytes_read.end()
 
         return fetch
 
     for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
         replace(getattr(fetchers, name, None), "fetch", measure)
-
-
-def _measure_fetches_of_children(loading: Loading) -> None:
-    """In the rank. Its own fetches are a part of ``next``; its forked workers measure theirs."""
-    is_rank = True
-
-    def in_child() -> None:
-        nonlocal is_rank
-        if is_rank:
-            is_rank = False
-            measure_fetches(loading.in_child())
-
-    os.register_at_fork(after_in_child=in_child)
 
 
 def _measure_models(loaders: Loaders, prepare: Prepare) -> None:
@@ -337,7 +311,7 @@ def _measure_dispatcher(loaders: Loaders, prepare: Prepare, module: ModuleType) 
     """Accelerate's loader of a data set that is read in sequence: rank 0 loads, and sends each rank its part. The
     others wait for their batch in a broadcast."""
 
-    following = prepare(loaders.measured_next(lambda parts: next(parts.batches), fetches=False))
+    following = prepare(loaders.measured_next(lambda parts: next(parts.batches)))
 
     def measure(function: Any) -> Any:
         @functools.wraps(function)
