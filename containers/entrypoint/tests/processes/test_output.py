@@ -177,19 +177,21 @@ def test_grandchild_in_its_own_session_does_not_block_the_entrypoint(host: Host)
 def test_stop_signal_is_forwarded_while_the_output_is_not_read(host: Host, until: Callable[..., Any]) -> None:
     host.job(
         """
-        import os, signal, sys
+        import os, select, signal
 
         def save(signum, frame):
             open("saved", "w").close()
             os._exit(0)
 
         signal.signal(signal.SIGTERM, save)
-        open("writing", "w").close()
+        while select.select([], [1], [], 1)[1]:
+            os.write(1, b"z" * 1000 + b"\\n")
+        open("full", "w").close()
         while True:
             os.write(1, b"z" * 1000 + b"\\n")
         """
     ).start(read=False)
-    until((host.root / "code/writing").exists, "the worker to write")
+    until((host.root / "code/full").exists, "the worker's pipe to be full")
     host.signal()
     until((host.root / "code/saved").exists, "the worker to save")
     host.read()
