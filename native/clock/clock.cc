@@ -1,92 +1,15 @@
-// The module smdp_engine._clock: the clock of smdp_engine/timing/clock.py, and the system's counters of a
-// thread.
+// The module smdp_engine._clock: the clock of smdp_engine/timing/clock.py.
 //
 // A training step that fills the processor's caches makes each Python function of the measurement about ten
 // times as slow as it is in a loop, and a step needs some forty of them. Here they read and write one object
-// of a few cache lines. Python's limited API: one file serves Python 3.8 and later. Each method runs to its
-// end under Python's lock, so a reader in another thread sees no half of a change.
-#define Py_LIMITED_API 0x03080000
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <structmember.h>
-#include <sys/resource.h>
-#include <time.h>
-#include <unistd.h>
+// of a few cache lines. Each method runs to its end under Python's lock, so a reader in another thread sees
+// no half of a change.
+#include "clock.h"
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
 
+namespace smdp::timing {
 namespace {
-
-// In the order of smdp_engine/phases.py.
-constexpr int kPhases = 10;
-constexpr int kBackward = 3;
-constexpr int kExchange = 4;
-constexpr int kOther = 9;
-constexpr int kDeepest = 256;  // calls within each other: a deeper one counts for the one below
-constexpr long kNotMeasured = 0;
-
-int64_t now_of(clockid_t clock) {
-  timespec time{};
-  clock_gettime(clock, &time);
-  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-}
-
-int64_t now() { return now_of(CLOCK_MONOTONIC); }
-
-struct Clock {
-  PyObject_HEAD unsigned long thread;  // the training thread
-  int64_t since;                       // the beginning of the current phase
-  int64_t totals[kPhases];
-  long long batches;
-  long long checkpoints;
-  long long passes;
-  long long samples;
-  long long delivered;
-  int depth;  // of the stack, whose first entry is the base phase
-  char is_owned;
-  char has_trained;
-  PyObject* steps;
-  PyObject* moves;
-  unsigned char stack[kDeepest];
-
-  int phase() const { return stack[depth - 1]; }
-  bool is_own_thread() const { return is_owned != 0 && PyThread_get_thread_ident() == thread; }
-
-  // Between two calls the time is that of the phase on top of the stack.
-  void charge() {
-    const int64_t time = now();
-    totals[phase()] += time - since;
-    since = time;
-  }
-
-  // The call on top of the stack is from here on of another phase, if it is of `phase` now.
-  void turn(int phase, int into) {
-    if (this->phase() != phase || is_owned == 0) return;
-    charge();
-    stack[depth - 1] = static_cast<unsigned char>(into);
-  }
-
-  int64_t total(int phase) const { return totals[phase] + (phase == this->phase() ? now() - since : 0); }
-
-  int find(int phase) const {  // the lowest call of this phase, 0 without one
-    const auto* found = std::find(stack + std::min(depth, 1), stack + depth, phase);
-    return found == stack + depth ? 0 : static_cast<int>(found - stack);
-  }
-};
-
-Clock* clock_of(PyObject* self) { return reinterpret_cast<Clock*>(self); }
-
-PyObject* none() {
-  Py_INCREF(Py_None);
-  return Py_None;
-}
-
-bool is_error(long long value) { return value == -1 && PyErr_Occurred() != nullptr; }
 
 // A phase; -1 with an exception for another value.
 int phase_from(PyObject* value) {
@@ -96,17 +19,6 @@ int phase_from(PyObject* value) {
     return -1;
   }
   return static_cast<int>(phase);
-}
-
-PyObject* argument(PyObject* arguments, Py_ssize_t index) { return PyTuple_GetItem(arguments, index); }
-
-bool has_arguments(PyObject* arguments, Py_ssize_t least, Py_ssize_t most) {
-  const Py_ssize_t count = PyTuple_Size(arguments);
-  if (count < least || count > most) {
-    PyErr_Format(PyExc_TypeError, "expected %zd to %zd arguments, got %zd", least, most, count);
-    return false;
-  }
-  return true;
 }
 
 PyObject* create(PyTypeObject* type, PyObject*, PyObject*) {
@@ -137,13 +49,8 @@ void destroy(PyObject* self) {
 }
 
 PyObject* enter(PyObject* self, PyObject* value) {
-  Clock& clock = *clock_of(self);
   const int phase = phase_from(value);
-  if (phase < 0) return nullptr;
-  if (!clock.is_own_thread() || clock.depth == kDeepest) return PyLong_FromLong(kNotMeasured);
-  clock.charge();
-  clock.stack[clock.depth] = static_cast<unsigned char>(phase);
-  return PyLong_FromLong(clock.depth++);
+  return phase < 0 ? nullptr : PyLong_FromLong(clock_of(self)->enter(phase));
 }
 
 PyObject* leave(PyObject* self, PyObject* arguments) {
@@ -154,10 +61,7 @@ PyObject* leave(PyObject* self, PyObject* arguments) {
   PyObject* last = PyTuple_Size(arguments) == 2 ? argument(arguments, 1) : Py_None;
   const int base = last == Py_None ? clock.stack[0] : phase_from(last);
   if (base < 0) return nullptr;
-  if (mark == kNotMeasured) return none();
-  clock.charge();
-  if (mark > 0 && mark < clock.depth) clock.depth = static_cast<int>(mark);
-  clock.stack[0] = static_cast<unsigned char>(base);
+  clock.leave(mark, base);
   return none();
 }
 
@@ -211,12 +115,6 @@ PyObject* adopt(PyObject* self, PyObject*) {
     clock.depth = 1;
   }
   return none();
-}
-
-// The number in `value` is stored in `number`; False with an exception if it is none.
-bool read_number(PyObject* value, long long& number) {
-  number = PyLong_AsLongLong(value);
-  return !is_error(number);
 }
 
 PyObject* deliver(PyObject* self, PyObject* value) {
@@ -285,10 +183,14 @@ PyObject* move(PyObject* self, PyObject* arguments) {
                 nanoseconds);
 }
 
+}  // namespace
+
 PyObject* count_step(PyObject* self, PyObject* optimizer) {
   Py_INCREF(optimizer);
   return add_to(clock_of(self)->steps, optimizer, 1);
 }
+
+namespace {
 
 PyObject* total(PyObject* self, PyObject* value) {
   const int phase = phase_from(value);
@@ -341,179 +243,6 @@ PyObject* get_has_waiting_samples(PyObject* self, void*) {
   return PyBool_FromLong(clock_of(self)->delivered > 0);
 }
 
-// A descriptor's second word: the run delay in `schedstat`, and `rchar` in `io`. -1 if it cannot be read.
-// `length`: the bytes that were read.
-int64_t second_word(int descriptor, ssize_t& length) {
-  length = 0;
-  if (descriptor < 0) return -1;
-  std::array<char, 257> text{};
-  length = std::max<ssize_t>(0, pread(descriptor, text.data(), text.size() - 1, 0));
-  const char* space = std::strpbrk(text.data(), " \t\n");
-  if (space == nullptr) return -1;
-  char* end = nullptr;
-  const int64_t number = std::strtoll(space, &end, 10);
-  return end == space ? -1 : number;
-}
-
-// thread_counts(schedstat, io) -> (time, CPU time, queue time, bytes, bytes of this read, major faults)
-PyObject* thread_counts(PyObject*, PyObject* arguments) {
-  long long schedule = -1;
-  long long io = -1;
-  if (!has_arguments(arguments, 2, 2) || !read_number(argument(arguments, 0), schedule) ||
-      !read_number(argument(arguments, 1), io)) {
-    return nullptr;
-  }
-  ssize_t of_schedule = 0;
-  ssize_t of_io = 0;
-  const int64_t queued = second_word(static_cast<int>(schedule), of_schedule);
-  const int64_t bytes = second_word(static_cast<int>(io), of_io);
-  rusage usage{};
-  getrusage(RUSAGE_THREAD, &usage);
-  const int64_t cpu = now_of(CLOCK_THREAD_CPUTIME_ID);
-  return Py_BuildValue("LLLLnL", static_cast<long long>(now()), static_cast<long long>(cpu),
-                       static_cast<long long>(queued),
-                       static_cast<long long>(bytes - (bytes >= 0 ? of_schedule : 0)),
-                       static_cast<Py_ssize_t>(of_schedule + of_io), static_cast<long long>(usage.ru_majflt));
-}
-
-// hook_that_calls(function, argument): a hook that calls function(argument), whatever it is called with.
-PyObject* call_from_hook(PyObject* pair, PyObject*) {
-  return PyObject_CallFunctionObjArgs(argument(pair, 0), argument(pair, 1), nullptr);
-}
-PyMethodDef hook = {"hook", call_from_hook, METH_O, nullptr};
-
-PyObject* hook_that_calls(PyObject*, PyObject* arguments) {
-  return has_arguments(arguments, 2, 2) ? PyCFunction_NewEx(&hook, arguments, nullptr) : nullptr;
-}
-
-// The fetches of one thread, as Fetches in smdp_engine/timing/loading.py.
-struct Fetches {
-  PyObject_HEAD int descriptor;  // of the thread's `schedstat`, -1 without it
-  char has_queued;
-  int64_t sample_ns;
-  int64_t last_read;
-  int64_t due;
-  int64_t queued;   // of the last fetches that were read
-  int64_t off_cpu;  // of the last fetches that were read
-  long long work[4];
-};
-
-Fetches& fetches_of(PyObject* self) { return *reinterpret_cast<Fetches*>(self); }
-
-int64_t queued_of(const Fetches& fetches) {
-  ssize_t length = 0;
-  return second_word(fetches.descriptor, length);
-}
-
-// Fetches(descriptor, sample_ns, last_read). The object closes the descriptor.
-PyObject* create_fetches(PyTypeObject* type, PyObject* arguments, PyObject*) {
-  std::array<long long, 3> given{};
-  if (!has_arguments(arguments, 3, 3)) return nullptr;
-  for (size_t index = 0; index < given.size(); ++index) {
-    if (!read_number(argument(arguments, static_cast<Py_ssize_t>(index)), given[index])) return nullptr;
-  }
-  PyObject* self = reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc))(type, 0);
-  if (self == nullptr) return nullptr;
-  Fetches& fetches = fetches_of(self);
-  fetches.descriptor = static_cast<int>(given[0]);
-  fetches.sample_ns = given[1];
-  fetches.last_read = std::max(1LL, given[2]);
-  fetches.has_queued = queued_of(fetches) >= 0 ? 1 : 0;
-  return self;
-}
-
-void destroy_fetches(PyObject* self) {
-  PyTypeObject* type = Py_TYPE(self);
-  if (fetches_of(self).descriptor >= 0) close(fetches_of(self).descriptor);
-  reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free))(self);
-  Py_DECREF(type);
-}
-
-PyObject* begin_fetch(PyObject* self, PyObject*) {
-  Fetches& fetches = fetches_of(self);
-  int64_t wall = now();
-  PyObject* queued = nullptr;
-  if (wall >= fetches.due && fetches.has_queued != 0) {
-    fetches.due = wall + fetches.sample_ns;
-    queued = PyLong_FromLongLong(queued_of(fetches));
-    if (queued == nullptr) return nullptr;
-    wall = now();
-  }
-  return Py_BuildValue("LLN", static_cast<long long>(wall),
-                       static_cast<long long>(now_of(CLOCK_THREAD_CPUTIME_ID)),
-                       queued != nullptr ? queued : none());
-}
-
-PyObject* end_fetch(PyObject* self, PyObject* arguments) {
-  Fetches& fetches = fetches_of(self);
-  const int64_t cpu_now = now_of(CLOCK_THREAD_CPUTIME_ID);
-  const int64_t wall_now = now();
-  long long batches = 0;
-  long long wall = 0;
-  long long cpu = 0;
-  if (!has_arguments(arguments, 2, 2) || !read_number(argument(arguments, 1), batches)) return nullptr;
-  PyObject* start = argument(arguments, 0);
-  PyObject* queued_before = PyTuple_GetItem(start, 2);
-  if (queued_before == nullptr || !read_number(PyTuple_GetItem(start, 0), wall) ||
-      !read_number(PyTuple_GetItem(start, 1), cpu)) {
-    return nullptr;
-  }
-  wall = wall_now - wall;
-  cpu = cpu_now - cpu;
-  const long long off_cpu = std::max(0LL, wall - cpu);
-  long long queued = 0;
-  if (queued_before == Py_None) {
-    // Not an integer product: it has more than 64 bits after a fetch of minutes.
-    const double part =
-        fetches.off_cpu > 0 ? static_cast<double>(fetches.queued) / static_cast<double>(fetches.off_cpu) : 0;
-    queued = static_cast<long long>(static_cast<double>(off_cpu) * part);
-  } else {
-    if (!read_number(queued_before, queued)) return nullptr;
-    queued = std::max<long long>(0, queued_of(fetches) - queued);
-    fetches.queued += queued - fetches.queued / fetches.last_read;
-    fetches.off_cpu += off_cpu - fetches.off_cpu / fetches.last_read;
-  }
-  fetches.work[0] += batches;
-  fetches.work[1] += wall;
-  fetches.work[2] += cpu;
-  fetches.work[3] += std::min(queued, off_cpu);
-  return PyLong_FromLongLong(wall_now);
-}
-
-PyObject* get_work(PyObject* self, void*) {
-  const long long* work = fetches_of(self).work;
-  return Py_BuildValue("LLLLi", work[0], work[1], work[2], work[3], 0);
-}
-
-PyObject* take_work(PyObject* self, PyObject*) {
-  PyObject* work = get_work(self, nullptr);
-  if (work != nullptr) std::fill_n(fetches_of(self).work, 4, 0);
-  return work;
-}
-
-PyObject* get_has_queued(PyObject* self, void*) { return PyBool_FromLong(fetches_of(self).has_queued); }
-
-PyMethodDef fetches_methods[] = {
-    {"begin", begin_fetch, METH_NOARGS, nullptr},
-    {"end", end_fetch, METH_VARARGS, nullptr},
-    {"take", take_work, METH_NOARGS, nullptr},
-    {nullptr, nullptr, 0, nullptr},
-};
-PyGetSetDef fetches_attributes[] = {
-    {"work", get_work, nullptr, nullptr, nullptr},
-    {"has_queued", get_has_queued, nullptr, nullptr, nullptr},
-    {nullptr, nullptr, nullptr, nullptr, nullptr},
-};
-PyType_Slot fetches_slots[] = {
-    {Py_tp_new, reinterpret_cast<void*>(create_fetches)},
-    {Py_tp_dealloc, reinterpret_cast<void*>(destroy_fetches)},
-    {Py_tp_methods, fetches_methods},
-    {Py_tp_getset, fetches_attributes},
-    {0, nullptr},
-};
-PyType_Spec fetches_spec = {"smdp_engine._clock.Fetches", sizeof(Fetches), 0,
-                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, fetches_slots};
-
 PyMethodDef clock_methods[] = {
     {"enter", enter, METH_O, nullptr},
     {"leave", leave, METH_VARARGS, nullptr},
@@ -530,6 +259,7 @@ PyMethodDef clock_methods[] = {
     {"drop_samples", drop_samples, METH_VARARGS, nullptr},
     {"move", move, METH_VARARGS, nullptr},
     {"count_step", count_step, METH_O, nullptr},
+    {"optimizer_hooks", optimizer_hooks, METH_VARARGS, nullptr},
     {"total", total, METH_O, nullptr},
     {"stop", stop, METH_NOARGS, nullptr},
     {"totals", totals, METH_NOARGS, nullptr},
@@ -576,7 +306,10 @@ int add_type(PyObject* module, const char* name, PyType_Spec& spec) {
 }
 
 int execute(PyObject* module) {
-  return add_type(module, "Clock", clock_spec) == 0 ? add_type(module, "Fetches", fetches_spec) : -1;
+  const bool is_good = add_type(module, "Clock", clock_spec) == 0 &&
+                       add_type(module, "Fetches", fetches_spec) == 0 &&
+                       add_type(module, "Counting", counting_spec) == 0;
+  return is_good ? 0 : -1;
 }
 
 PyModuleDef_Slot module_slots[] = {
@@ -596,5 +329,6 @@ PyModuleDef module = {
 };
 
 }  // namespace
+}  // namespace smdp::timing
 
-PyMODINIT_FUNC PyInit__clock() { return PyModuleDef_Init(&module); }
+PyMODINIT_FUNC PyInit__clock() { return PyModuleDef_Init(&smdp::timing::module); }

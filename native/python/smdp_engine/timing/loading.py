@@ -17,7 +17,7 @@ import resource
 import struct
 import threading
 import time
-from typing import Dict, List, NamedTuple, Optional, Tuple, cast
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, cast
 
 from .event_pipe import is_pipe
 from .native import MODULE
@@ -158,6 +158,14 @@ class Fetches:
         self.work = Work()
         return work
 
+    def around(self, bytes_read: "BytesRead", fetch: Any, otherwise: Any) -> Any:
+        """``fetch``, measured. A call in another thread, or after ``stop``, is one of ``otherwise``, which finds the
+        fetches of its thread itself. Only the native fetches measure any call here."""
+        return otherwise
+
+    def stop(self) -> None:
+        """In a forked child: ``around`` measures nothing from here on."""
+
 
 if MODULE is not None:
 
@@ -178,7 +186,10 @@ def new_fetches() -> Fetches:
     return cast(Fetches, NativeFetches(queue, _SAMPLE_NS, _LAST_READ))
 
 
-class BytesRead:
+_Counting: Any = object if MODULE is None else MODULE.Counting  # with ``is_counting`` and ``until``
+
+
+class BytesRead(_Counting):  # type: ignore[misc]
     """What this process reads in its fetches.
 
     The system's counter is read at the beginning and at the end of a fetch, if the one before began _SAMPLE_NS earlier.
@@ -237,8 +248,8 @@ class Loading:
         self.workers: Optional[int] = None
         self._work = Work()  # without a fetch
         self._sent = Work()  # of the workers
-        #: ``fetches``: those of the thread, after its first one.
-        self.local = threading.local()
+        #: ``fetches``: those of the thread.
+        self._local = threading.local()
         self._all_fetches: List[Fetches] = []  # of this process's threads
         self._reading, self._writing = os.pipe()
         os.set_blocking(self._reading, False)
@@ -272,14 +283,16 @@ class Loading:
 
     def fetches_here(self) -> Fetches:
         """Those of this thread."""
-        fetches: Optional[Fetches] = getattr(self.local, "fetches", None)
+        fetches: Optional[Fetches] = getattr(self._local, "fetches", None)
         if fetches is None:
-            fetches = self.local.fetches = new_fetches()
+            fetches = self._local.fetches = new_fetches()
             self._all_fetches.append(fetches)
         return fetches
 
     def in_child(self) -> "Sender":
         """In a forked child: what measures the fetches there, if it is a worker of the loader."""
+        for fetches in self._all_fetches:
+            fetches.stop()
         if is_pipe(self._reading, *self._identity):
             os.close(self._reading)
         return Sender(self._writing, *self._identity)

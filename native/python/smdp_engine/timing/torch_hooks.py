@@ -16,13 +16,14 @@ The functions that replace torch's own have the same arguments, results and exce
 import functools
 import importlib
 from types import ModuleType
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple, cast
 
 from . import common_hooks, emission, libraries, torch_backward, torch_copies, torch_loaders
 from .after_import import after_import
 from .clock import EXCHANGE, FORWARD, INPUT, OPTIMIZER, OTHER, Clock, measured, measured_saves
 from .common_hooks import replace
 from .loading import BytesRead, Counters, Fetches, Loading, Sender, sender_to_rank
+from .native import MODULE
 from .waiting import Waiting
 
 torch: Any = importlib.import_module("torch")
@@ -114,6 +115,20 @@ def _measure_exchanges(clock: Clock) -> None:
 
 def _measure_optimizers(clock: Clock, loaders: torch_loaders.Loaders, loading: Loading) -> None:
     optimizers = importlib.import_module("torch.optim.optimizer")
+    if MODULE is None:
+        before, after = map(not_compiled, _optimizer_hooks(clock, loaders, loading))
+    else:
+        with_closure = functools.partial(_with_measured_closure, clock)
+        before, after = cast(Any, clock).optimizer_hooks(loading, loaders.leave_loop, loaders.enter_loop, with_closure)
+    if hasattr(optimizers, "register_optimizer_step_post_hook"):  # since torch 2.0
+        optimizers.register_optimizer_step_pre_hook(before)
+        optimizers.register_optimizer_step_post_hook(after)
+    else:
+        _wrap_steps(optimizers.Optimizer, before, after)
+
+
+def _optimizer_hooks(clock: Clock, loaders: torch_loaders.Loaders, loading: Loading) -> Tuple[Any, Any]:
+    """What torch calls before and after each optimizer's step. The native module has the same."""
     marks: Dict[int, int] = {}
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> Optional[Tuple[Any, Any]]:
@@ -132,11 +147,7 @@ def _measure_optimizers(clock: Clock, loaders: torch_loaders.Loaders, loading: L
             if loading.workers is None:
                 loaders.enter_loop()
 
-    if hasattr(optimizers, "register_optimizer_step_post_hook"):  # since torch 2.0
-        optimizers.register_optimizer_step_pre_hook(not_compiled(before))
-        optimizers.register_optimizer_step_post_hook(not_compiled(after))
-    else:
-        _wrap_steps(optimizers.Optimizer, before, after)
+    return before, after
 
 
 def _with_measured_closure(clock: Clock, args: Any, kwargs: Any) -> Optional[Tuple[Any, Any]]:

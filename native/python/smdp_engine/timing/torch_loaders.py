@@ -252,27 +252,27 @@ def measure_fetches(meter: Union[Loading, Sender]) -> None:  # noqa: C901
             here.end(start, batches)
 
     def measure(function: Any) -> Any:
-        # One function: each call of another one costs some microseconds with every batch.
-        @functools.wraps(function)
-        def fetch(self: Any, possibly_batched_index: Any) -> Any:
+        def fetch_here(fetcher: Any, index: Any) -> Any:
             if here.is_sender:
-                return fetch_in_child(function, self, possibly_batched_index)
-            bytes_read = here.bytes_read
+                return fetch_in_child(function, fetcher, index)
+            bytes_read, fetches = here.bytes_read, here.fetches_here()
             if not bytes_read.is_counting:
                 bytes_read.begin()
-            try:
-                fetches = here.local.fetches
-            except AttributeError:  # the thread's first fetch
-                fetches = here.fetches_here()
             start = fetches.begin()
             batches = 0
             try:
-                batch = function(self, possibly_batched_index)
+                batch = function(fetcher, index)
                 batches = 1
                 return batch
             finally:
                 if fetches.end(start, batches) >= bytes_read.until:
                     bytes_read.end()
+
+        run = fetch_here if here.is_sender else here.fetches_here().around(here.bytes_read, function, fetch_here)
+
+        @functools.wraps(function)
+        def fetch(self: Any, possibly_batched_index: Any) -> Any:
+            return run(self, possibly_batched_index)
 
         return fetch
 

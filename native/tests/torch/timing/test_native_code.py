@@ -1,12 +1,14 @@
 """The counts of a run are the same with the native module and without it."""
 
 import json
-from typing import Any, Dict
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any, Dict, List
 
 import measured_rank
 import pytest
 
-from smdp_engine.timing import native
+from smdp_engine.timing import clock, native
 
 pytestmark = [pytest.mark.torch, measured_rank.needs_torch]
 
@@ -38,13 +40,54 @@ print(json.dumps(counted))
 """
 
 
-def counted(preamble: str) -> Dict[str, Any]:
-    out: Dict[str, Any] = json.loads(measured_rank.run(TRAINS, preamble=preamble + measured_rank.PREAMBLE))
+STEPS = """
+import importlib
+def optimizer(class_):
+    return class_([torch.ones(2, requires_grad=True)], 0.1)
+class Fails(torch.optim.SGD):
+    def step(self, closure=None):
+        raise ArithmeticError
+class Steps(torch.optim.SGD):
+    def step(self, closure=None):
+        inner.step()
+        phases.append(clock.phase)
+def closure():
+    phases.append(clock.phase)
+    return 0.5
+def fail(failing):
+    try:
+        failing.step()
+    except ArithmeticError:
+        phases.append(clock.phase)
+phases = []
+inner, outer = optimizer(torch.optim.SGD), optimizer(Steps)
+outer.step()
+phases.append(clock.phase)
+assert inner.step(closure) == inner.step(closure=closure) == 0.5
+failing = [optimizer(Fails) for _ in range(20)]
+for each in failing:
+    fail(each)
+fail(failing[0])
+outer.step()
+next(iter(DataLoader(Numbers(1))))
+phases.append(clock.phase)
+steps = clock.read().steps
+_, hook = importlib.import_module("torch.optim.optimizer")._global_optimizer_pre_hooks.popitem()
+print(json.dumps({
+    "phases": phases,
+    "steps": [steps.pop(id(inner)), steps.pop(id(outer)), list(steps)],
+    "is_python": type(hook).__name__ == "function",
+}))
+"""
+
+
+def counted(script: str, preamble: str) -> Dict[str, Any]:
+    out: Dict[str, Any] = json.loads(measured_rank.run(script, preamble=preamble + measured_rank.PREAMBLE))
     return out
 
 
 def test_run_without_the_native_module_counts_the_same() -> None:
-    without = counted(WITHOUT)
+    without = counted(TRAINS, WITHOUT)
     assert not without.pop("is_native")
     assert without == {
         "steps": 6,
@@ -55,9 +98,45 @@ def test_run_without_the_native_module_counts_the_same() -> None:
         "fetches_here": 7,
     }
     if native.MODULE is not None:
-        with_it = counted("")
+        with_it = counted(TRAINS, "")
         assert with_it.pop("is_native")
         assert with_it == without
+
+
+def test_steps_within_steps_with_closures_and_failing_ones() -> None:
+    without = counted(STEPS, WITHOUT)
+    assert without.pop("is_python")
+    optimizer, other, forward = clock.OPTIMIZER, clock.OTHER, clock.FORWARD
+    assert without == {
+        "phases": [optimizer, other, forward, forward, *[optimizer] * 22, forward],
+        "steps": [4, 2, []],
+    }
+    if native.MODULE is not None:
+        with_it = counted(STEPS, "")
+        assert not with_it.pop("is_python")
+        assert with_it == without
+
+
+def test_native_hooks_refuse_other_arguments() -> None:
+    if native.MODULE is None:
+        pytest.skip("the engine was built without Python's headers")
+    own = native.MODULE.Clock()
+    with pytest.raises(TypeError):
+        own.optimizer_hooks(None)
+    before, after = own.optimizer_hooks(SimpleNamespace(workers=None), list, list, list)
+    for arguments in ((), (1,), (1, 2, 3, 4)):
+        with pytest.raises(TypeError):
+            before(*arguments)
+    for arguments in ((1, [], {}), (1, (), [])):
+        with pytest.raises(SystemError):
+            before(*arguments)
+    assert own.phase == clock.OTHER
+    with pytest.raises(TypeError):
+        after()
+    before, after = own.optimizer_hooks(None, list, list, list)
+    with pytest.raises(AttributeError):
+        before(1, (), {})
+    assert own.phase == clock.OTHER and after(1) is None and own.totals()[4] == {}
 
 
 def test_native_fetches_refuse_another_start() -> None:
@@ -70,3 +149,45 @@ def test_native_fetches_refuse_another_start() -> None:
             fetches.end(start, 1)
     fetches.end(fetches.begin(), 1)
     assert fetches.work[0] == 1 and fetches.take()[0] == 1 and fetches.work == (0, 0, 0, 0, 0)
+
+
+def test_native_fetches_around_a_function() -> None:
+    if native.MODULE is None:
+        pytest.skip("the engine was built without Python's headers")
+
+    class Counted(native.MODULE.Counting):  # type: ignore[misc, name-defined]
+        def begin(self) -> None:
+            calls.append("begin")
+            self.is_counting, self.until = True, 2**62
+
+        def end(self) -> None:
+            calls.append("end")
+            self.is_counting = False
+
+    def fetch(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if arguments == (0,):
+            bytes_read.until = 0
+            raise ArithmeticError("no batch")
+        return arguments
+
+    calls: List[Any] = []
+    bytes_read = Counted()
+    fetches = native.MODULE.Fetches(-1, 100, 8)
+    for arguments in ((), (bytes_read, fetch), (object(), fetch, fetch)):
+        with pytest.raises(TypeError):
+            fetches.around(*arguments)
+    measured = fetches.around(bytes_read, fetch, lambda *arguments: ("otherwise", *arguments))
+    assert measured(1, 2) == (1, 2) and measured(3) == (3,)
+    with pytest.raises(ArithmeticError, match="no batch"):
+        measured(0)
+    assert calls == ["begin", (1, 2), (3,), (0,), "end"] and fetches.work[0] == 2
+    bytes_read.until = 0
+    bytes_read.end = lambda: 1 / 0
+    for number in (0, 1):
+        with pytest.raises(ZeroDivisionError):
+            measured(number)
+    with ThreadPoolExecutor() as threads:
+        assert threads.submit(measured, 5).result() == ("otherwise", 5)
+    fetches.stop()
+    assert measured(6) == ("otherwise", 6) and fetches.work[0] == 3
