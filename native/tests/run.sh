@@ -14,6 +14,9 @@ failed=0
 first=
 simulated='World*:*Breached*:Model*:*ModelShapes*:*WrongQuestionLines*'
 large='*ALargeBuffer*'
+process=
+trap '[ -z "$process" ] || kill "$process" 2> /dev/null || true' EXIT
+trap 'exit 130' INT TERM
 [ $# -gt 0 ] || set -- release asan tsan
 
 for kind in "$@"; do
@@ -35,7 +38,8 @@ for kind in "$@"; do
   status=0
   sh -c '"$1/tests/test_native" --gtest_brief=1 --gtest_filter="-$2" && "$1/fuzz/replay_corpora" --gtest_brief=1' \
     run "$build" "$simulated${left_out:+:$left_out}" > "$build/test.log" 2>&1 || status=$?
-  wait $process || status=$?
+  wait "$process" || status=$?
+  process=
   cat "$build/simulated.log" >> "$build/test.log"
   if [ $status -ne 0 ]; then
     failed=1

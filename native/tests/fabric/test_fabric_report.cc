@@ -83,7 +83,7 @@ const std::vector<Damage> kDamages = {
     {"SlotsBehindTheLastAddress", [](FabricReport& one) { one.slots.base = ~std::uint64_t{0}; },
      "the address of the slots is 18446744073709551615, expected at most 18446744073642442751"},
     {"NoAddress", [](FabricReport& one) { one.address.clear(); },
-     "the length of the address is 0, expected 32"},
+     "the length of the address is 0, expected 1 or more"},
     {"ShortAddress", [](FabricReport& one) { one.address.resize(31); },
      "the length of the address is 31, expected 32"},
     {"LongAddress", [](FabricReport& one) { one.address.resize(1U << 20U); },

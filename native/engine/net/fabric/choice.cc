@@ -223,7 +223,7 @@ class Choice {
                 name(static_cast<std::size_t>(other - reports->begin())) + " has " + other->provider;
     }
     for (std::size_t rank = 0; rank < reports->size() && failure.empty(); ++rank) {
-      const FabricFacts facts{writers_of(rank), mine.address.size(), (*port)->slot_bytes()};
+      const FabricFacts facts{writers_of(rank), reports->front().address.size(), (*port)->slot_bytes()};
       if (const Status status = check((*reports)[rank], facts); !status.ok()) {
         failure = name(rank) + ": " + status.message();
       }

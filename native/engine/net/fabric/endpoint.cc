@@ -140,7 +140,7 @@ Status FabricEndpoint::find() {
   if (info_ != nullptr) {
     return {};
   }
-  if (has_within_hosts_) {
+  if (has_within_hosts_ && !has_between_hosts_) {
     return {Code::kUnsupported,
             "the engine does not use libfabric's provider shm, which connects only processes of one host "
             "(FI_PROVIDER='tcp;ofi_rxm' selects another)"};
@@ -165,7 +165,7 @@ int FabricEndpoint::ask(fi::Info& hints) {
     info_ = chosen == nullptr ? nullptr : library_.dupinfo(chosen);
     if (got == 0) {
       for (const fi::Info* info = all; info != nullptr; info = info->next) {
-        has_within_hosts_ = has_within_hosts_ || info->fabric_attr->prov_name == kWithinHosts;
+        (info->fabric_attr->prov_name == kWithinHosts ? has_within_hosts_ : has_between_hosts_) = true;
       }
       library_.freeinfo(all);
     }

@@ -109,7 +109,8 @@ class FabricEndpoint {
   FabricLibrary library_;
   Wanted wanted_;
   bool may_be_unfinished_ = false;
-  bool has_within_hosts_ = false;  // a provider that suits only processes of one host
+  bool has_within_hosts_ = false;   // libfabric offered a provider that suits only processes of one host
+  bool has_between_hosts_ = false;  // ... and one that does not
   fi::Info* info_ = nullptr;
   fi::Fabric* fabric_ = nullptr;
   fi::Domain* domain_ = nullptr;

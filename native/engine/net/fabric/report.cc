@@ -98,6 +98,9 @@ Status check(const FabricReport& report, const FabricFacts& facts) {
   if (report.window < 1 || report.window > FabricPort::kMostWindow) {
     return damaged("the window", report.window, "1 to " + std::to_string(FabricPort::kMostWindow));
   }
+  if (report.address.empty()) {
+    return damaged("the length of the address", 0, "1 or more");
+  }
   if (report.address.size() != facts.address_bytes) {
     return damaged("the length of the address", report.address.size(), std::to_string(facts.address_bytes));
   }

@@ -32,7 +32,7 @@ Result<FabricReport> decode_fabric_report(std::span<const std::byte> bytes);
 // What the report of a rank with an endpoint must agree with. All ranks have the same build and options.
 struct FabricFacts {
   std::size_t writers = 0;        // ranks that send to the reporting one
-  std::size_t address_bytes = 0;  // of each address of the provider
+  std::size_t address_bytes = 0;  // of rank 0: all addresses of a provider have one length
   std::uint64_t slot_bytes = 0;
 };
 // Not ok: the damaged field.
