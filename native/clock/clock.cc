@@ -30,6 +30,7 @@ PyObject* create(PyTypeObject* type, PyObject*, PyObject*) {
   clock.is_owned = 1;
   clock.stack[0] = kOther;
   clock.depth = 1;
+  clock.workers = -1;
   clock.steps = PyDict_New();
   clock.moves = PyDict_New();
   clock.since = now();
@@ -44,6 +45,7 @@ void destroy(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
   Py_XDECREF(clock_of(self)->steps);
   Py_XDECREF(clock_of(self)->moves);
+  Py_XDECREF(clock_of(self)->last);
   reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free))(self);
   Py_DECREF(type);
 }
@@ -107,13 +109,7 @@ PyObject* end_calls(PyObject* self, PyObject* value) {
 }
 
 PyObject* adopt(PyObject* self, PyObject*) {
-  Clock& clock = *clock_of(self);
-  if (clock.is_owned != 0 && clock.has_trained == 0 && !clock.is_own_thread()) {
-    clock.charge();
-    clock.thread = PyThread_get_thread_ident();
-    clock.stack[0] = kOther;
-    clock.depth = 1;
-  }
+  clock_of(self)->adopt();
   return none();
 }
 
@@ -133,11 +129,7 @@ PyObject* deliver_unloaded(PyObject* self, PyObject* value) {
 }
 
 PyObject* use_samples(PyObject* self, PyObject*) {
-  Clock& clock = *clock_of(self);
-  clock.has_trained = 1;
-  ++clock.passes;
-  clock.samples += clock.delivered;
-  clock.delivered = 0;
+  clock_of(self)->use_samples();
   return none();
 }
 
@@ -229,6 +221,22 @@ PyObject* totals(PyObject* self, PyObject*) {
 PyObject* get_owner(PyObject* self, void*) {
   return clock_of(self)->is_owned != 0 ? PyLong_FromUnsignedLong(clock_of(self)->thread) : none();
 }
+PyObject* get_last(PyObject* self, void*) {
+  PyObject* last = clock_of(self)->last != nullptr ? clock_of(self)->last : Py_None;
+  Py_INCREF(last);
+  return last;
+}
+int set_last(PyObject* self, PyObject* value, void*) {
+  if (value != Py_None && (value == nullptr || Py_TYPE(value) != source_type)) {
+    PyErr_SetString(PyExc_TypeError, "the last source is not of the class Source");
+    return -1;
+  }
+  PyObject* before = clock_of(self)->last;
+  if (value != Py_None) Py_INCREF(value);
+  clock_of(self)->last = value != Py_None ? value : nullptr;
+  Py_XDECREF(before);
+  return 0;
+}
 PyObject* get_phase(PyObject* self, void*) { return PyLong_FromLong(clock_of(self)->phase()); }
 PyObject* get_is_at_base(PyObject* self, void*) { return PyBool_FromLong(clock_of(self)->depth == 1); }
 PyObject* get_is_own_thread(PyObject* self, void*) {
@@ -260,6 +268,8 @@ PyMethodDef clock_methods[] = {
     {"move", move, METH_VARARGS, nullptr},
     {"count_step", count_step, METH_O, nullptr},
     {"optimizer_hooks", optimizer_hooks, METH_VARARGS, nullptr},
+    {"passes_measured", passes, METH_VARARGS, nullptr},
+    {"around_next", around_next, METH_VARARGS, nullptr},
     {"total", total, METH_O, nullptr},
     {"stop", stop, METH_NOARGS, nullptr},
     {"totals", totals, METH_NOARGS, nullptr},
@@ -269,10 +279,13 @@ PyMemberDef clock_members[] = {
     {"batches", T_LONGLONG, offsetof(Clock, batches), 0, nullptr},
     {"checkpoints", T_LONGLONG, offsetof(Clock, checkpoints), 0, nullptr},
     {"passes", T_LONGLONG, offsetof(Clock, passes), READONLY, nullptr},
+    {"workers", T_INT, offsetof(Clock, workers), 0, nullptr},
+    {"left", T_LONGLONG, offsetof(Clock, left), 0, nullptr},
     {nullptr, 0, 0, 0, nullptr},
 };
 PyGetSetDef clock_attributes[] = {
     {"owner", get_owner, nullptr, nullptr, nullptr},
+    {"last", get_last, set_last, nullptr, nullptr},
     {"phase", get_phase, nullptr, nullptr, nullptr},
     {"is_at_base", get_is_at_base, nullptr, nullptr, nullptr},
     {"is_own_thread", get_is_own_thread, nullptr, nullptr, nullptr},
@@ -297,18 +310,20 @@ PyMethodDef functions[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
-int add_type(PyObject* module, const char* name, PyType_Spec& spec) {
+// The type, which the module keeps; null with an exception.
+PyTypeObject* add_type(PyObject* module, const char* name, PyType_Spec& spec) {
   PyObject* type = PyType_FromSpec(&spec);
-  if (type == nullptr) return -1;
-  if (PyModule_AddObject(module, name, type) == 0) return 0;
-  Py_DECREF(type);
-  return -1;
+  if (type != nullptr && PyModule_AddObject(module, name, type) == 0)
+    return reinterpret_cast<PyTypeObject*>(type);
+  Py_XDECREF(type);
+  return nullptr;
 }
 
 int execute(PyObject* module) {
-  const bool is_good = add_type(module, "Clock", clock_spec) == 0 &&
-                       add_type(module, "Fetches", fetches_spec) == 0 &&
-                       add_type(module, "Counting", counting_spec) == 0;
+  counting_type = add_type(module, "Counting", counting_spec);
+  source_type = counting_type != nullptr ? add_type(module, "Source", source_spec) : nullptr;
+  const bool is_good = source_type != nullptr && add_type(module, "Fetches", fetches_spec) != nullptr &&
+                       add_type(module, "Clock", clock_spec) != nullptr;
   return is_good ? 0 : -1;
 }
 

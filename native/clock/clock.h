@@ -16,9 +16,12 @@ namespace smdp::timing {
 
 // In the order of smdp_engine/phases.py.
 constexpr int kPhases = 10;
+constexpr int kInput = 0;
+constexpr int kForward = 2;
 constexpr int kBackward = 3;
 constexpr int kExchange = 4;
 constexpr int kOptimizer = 5;
+constexpr int kEvaluation = 8;
 constexpr int kOther = 9;
 constexpr int kDeepest = 256;  // calls within each other: a deeper one counts for the one below
 constexpr int kNotMeasured = 0;
@@ -38,6 +41,21 @@ struct RunningStep {
 };
 constexpr int kRunningSteps = 8;  // within each other, and those that an exception has ended
 
+// What an iterator of a loader has delivered since the last backward pass, as Source in
+// smdp_engine/timing/torch_loaders.py.
+struct Source {
+  PyObject_HEAD long long workers;
+  long long batches;
+  long long samples;
+  long long passes;
+  long long forward;
+  long long moved;
+  long long evaluation;
+  char has_trained;
+  char evaluates;
+};
+extern PyTypeObject* source_type;  // batches.cc
+
 struct Clock {
   PyObject_HEAD unsigned long thread;  // the training thread
   int64_t since;                       // the beginning of the current phase
@@ -50,6 +68,9 @@ struct Clock {
   int depth;  // of the stack, whose first entry is the base phase
   char is_owned;
   char has_trained;
+  int workers;     // of the training loader, -1 before its first batch
+  long long left;  // samples of an iterator's last batches, at its end
+  PyObject* last;  // the source of the last batch, or null
   PyObject* steps;
   PyObject* moves;
   unsigned char stack[kDeepest];
@@ -79,6 +100,23 @@ struct Clock {
     charge();
     if (mark > 0 && mark < depth) depth = static_cast<int>(mark);
     stack[0] = static_cast<unsigned char>(base);
+  }
+
+  // This thread is the training thread, if no other has trained.
+  void adopt() {
+    if (is_owned == 0 || has_trained != 0 || is_own_thread()) return;
+    charge();
+    thread = PyThread_get_thread_ident();
+    stack[0] = kOther;
+    depth = 1;
+  }
+
+  // A backward pass trains on the samples of the delivered batches.
+  void use_samples() {
+    has_trained = 1;
+    ++passes;
+    samples += delivered;
+    delivered = 0;
   }
 
   // The call on top of the stack is from here on of another phase, if it is of `phase` now.
@@ -122,11 +160,49 @@ inline bool read_number(PyObject* value, long long& number) {
   return !is_error(number);
 }
 
+// Keeps the exception that is set, if one is, while its lifetime calls functions of Python.
+class ErrorKept {
+ public:
+  // PyErr_Fetch is deprecated since 3.12, the first version that has another function for it.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+  ErrorKept() { PyErr_Fetch(&type_, &error_, &trace_); }
+  ~ErrorKept() {
+    if (type_ != nullptr) PyErr_Restore(type_, error_, trace_);
+  }
+#pragma GCC diagnostic pop
+  ErrorKept(const ErrorKept&) = delete;
+  ErrorKept& operator=(const ErrorKept&) = delete;
+
+ private:
+  PyObject* type_ = nullptr;
+  PyObject* error_ = nullptr;
+  PyObject* trace_ = nullptr;
+};
+
+// What the result of a call says: false with an exception. It takes the result.
+inline bool is_good(PyObject* result) {
+  Py_XDECREF(result);
+  return result != nullptr;
+}
+
+// A function of C whose `self` is the tuple; it takes the tuple, which may be null.
+inline PyObject* function_of(PyMethodDef& definition, PyObject* given) {
+  PyObject* function = given != nullptr ? PyCFunction_NewEx(&definition, given, nullptr) : nullptr;
+  Py_XDECREF(given);
+  return function;
+}
+
 PyObject* count_step(PyObject* clock, PyObject* optimizer);        // clock.cc
 PyObject* thread_counts(PyObject* module, PyObject* arguments);    // fetches.cc
 PyObject* hook_that_calls(PyObject* module, PyObject* arguments);  // hooks.cc
-PyObject* optimizer_hooks(PyObject* clock, PyObject* arguments);   // hooks.cc
-extern PyType_Spec fetches_spec;                                   // fetches.cc
-extern PyType_Spec counting_spec;                                  // fetches.cc
+PyObject* optimizer_hooks(PyObject* clock,
+                          PyObject* arguments);          // hooks.cc: a method of the clock, as the next two
+PyObject* passes(PyObject* clock, PyObject* arguments);  // passes.cc
+PyObject* around_next(PyObject* clock, PyObject* arguments);  // batches.cc
+extern PyType_Spec fetches_spec;                              // fetches.cc
+extern PyType_Spec counting_spec;                             // fetches.cc
+extern PyTypeObject* counting_type;                           // fetches.cc
+extern PyType_Spec source_spec;                               // batches.cc
 
 }  // namespace smdp::timing

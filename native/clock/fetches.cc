@@ -147,11 +147,8 @@ PyObject* stop_fetches(PyObject* self, PyObject*) {
 // What Fetches.around was called with: the tuple that its function has as `self`.
 enum Given { kFetches, kBytesRead, kFetch, kOtherwise, kAllGiven };
 
-// False with an exception.
 bool call_method(PyObject* object, const char* name) {
-  PyObject* result = PyObject_CallMethod(object, name, nullptr);
-  Py_XDECREF(result);
-  return result != nullptr;
+  return is_good(PyObject_CallMethod(object, name, nullptr));
 }
 
 PyObject* measured_fetch(PyObject* given, PyObject* arguments) {
@@ -164,47 +161,27 @@ PyObject* measured_fetch(PyObject* given, PyObject* arguments) {
   const Start start = begin(fetches);
   PyObject* batch = PyObject_CallObject(argument(given, kFetch), arguments);
   if (end(fetches, start, batch != nullptr ? 1 : 0) < bytes_read.until) return batch;
-  // PyErr_Fetch is deprecated since 3.12, which is the first version that has another function for it.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-  PyObject* type = nullptr;
-  PyObject* error = nullptr;
-  PyObject* trace = nullptr;
-  PyErr_Fetch(&type, &error, &trace);  // nothing, if there is a batch
-  if (call_method(argument(given, kBytesRead), "end")) {
-    PyErr_Restore(type, error, trace);
-    return batch;
+  bool is_ended = false;
+  {
+    const ErrorKept kept;
+    is_ended = call_method(argument(given, kBytesRead), "end");
   }
-#pragma GCC diagnostic pop
-  Py_XDECREF(type);
-  Py_XDECREF(error);
-  Py_XDECREF(trace);
+  if (is_ended) return batch;
   Py_XDECREF(batch);
   return nullptr;
 }
 PyMethodDef measured = {"measured_fetch", measured_fetch, METH_VARARGS, nullptr};
 
-// False with an exception, if the object is not of the class Counting.
-bool is_counting(PyObject* object) {
-  PyObject* module = PyImport_ImportModule("smdp_engine._clock");
-  PyObject* type = module != nullptr ? PyObject_GetAttrString(module, "Counting") : nullptr;
-  const int is_one = type != nullptr ? PyObject_IsInstance(object, type) : -1;
-  if (is_one == 0) PyErr_SetString(PyExc_TypeError, "bytes_read is not of the class Counting");
-  Py_XDECREF(type);
-  Py_XDECREF(module);
-  return is_one > 0;
-}
-
 // fetches.around(bytes_read, fetch, otherwise): `fetch`, measured. A call in another thread, or after stop(),
 // is one of `otherwise`.
 PyObject* around(PyObject* self, PyObject* arguments) {
   if (!has_arguments(arguments, kAllGiven - 1, kAllGiven - 1)) return nullptr;
-  if (!is_counting(argument(arguments, 0))) return nullptr;
-  PyObject* given =
-      PyTuple_Pack(kAllGiven, self, argument(arguments, 0), argument(arguments, 1), argument(arguments, 2));
-  PyObject* function = given != nullptr ? PyCFunction_NewEx(&measured, given, nullptr) : nullptr;
-  Py_XDECREF(given);
-  return function;
+  if (PyObject_IsInstance(argument(arguments, 0), reinterpret_cast<PyObject*>(counting_type)) != 1) {
+    PyErr_SetString(PyExc_TypeError, "bytes_read is not of the class Counting");
+    return nullptr;
+  }
+  return function_of(measured, PyTuple_Pack(kAllGiven, self, argument(arguments, 0), argument(arguments, 1),
+                                            argument(arguments, 2)));
 }
 
 PyObject* get_work(PyObject* self, void*) {
@@ -249,6 +226,8 @@ PyType_Slot counting_slots[] = {
 };
 
 }  // namespace
+
+PyTypeObject* counting_type = nullptr;
 
 PyType_Spec fetches_spec = {"smdp_engine._clock.Fetches", sizeof(Fetches), 0,
                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, fetches_slots};

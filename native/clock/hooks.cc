@@ -11,18 +11,12 @@ PyObject* call_from_hook(PyObject* pair, PyObject*) {
 }
 
 // What optimizer_hooks was called with, after the clock: the tuple that both hooks have as their `self`.
-enum Given { kClock, kLoading, kWorkers, kLeaveLoop, kEnterLoop, kWithClosure, kAllGiven };
+enum Given { kClock, kLeaveLoop, kEnterLoop, kWithClosure, kAllGiven };
 
 // Calls the function if no loader has delivered a batch yet. False with an exception.
 bool call_without_loader(PyObject* given, Given function) {
-  PyObject* workers = PyObject_GetAttr(argument(given, kLoading), argument(given, kWorkers));
-  if (workers == nullptr) return false;
-  const bool is_without = workers == Py_None;
-  Py_DECREF(workers);
-  if (!is_without) return true;
-  PyObject* result = PyObject_CallFunctionObjArgs(argument(given, function), nullptr);
-  Py_XDECREF(result);
-  return result != nullptr;
+  return clock_of(argument(given, kClock))->workers >= 0 ||
+         is_good(PyObject_CallFunctionObjArgs(argument(given, function), nullptr));
 }
 
 RunningStep* find(Clock& clock, const PyObject* optimizer) {
@@ -88,19 +82,16 @@ PyObject* hook_that_calls(PyObject*, PyObject* arguments) {
   return has_arguments(arguments, 2, 2) ? PyCFunction_NewEx(&hook, arguments, nullptr) : nullptr;
 }
 
-// clock.optimizer_hooks(loading, leave_loop, enter_loop, with_closure) -> (before, after), as those in
+// clock.optimizer_hooks(leave_loop, enter_loop, with_closure) -> (before, after), as those in
 // smdp_engine/timing/torch_hooks.py.
 PyObject* optimizer_hooks(PyObject* clock, PyObject* arguments) {
-  if (!has_arguments(arguments, kAllGiven - 2, kAllGiven - 2)) return nullptr;
-  PyObject* workers = PyUnicode_InternFromString("workers");
-  if (workers == nullptr) return nullptr;
-  PyObject* given = PyTuple_Pack(kAllGiven, clock, argument(arguments, 0), workers, argument(arguments, 1),
-                                 argument(arguments, 2), argument(arguments, 3));
-  Py_DECREF(workers);
+  if (!has_arguments(arguments, kAllGiven - 1, kAllGiven - 1)) return nullptr;
+  PyObject* given =
+      PyTuple_Pack(kAllGiven, clock, argument(arguments, 0), argument(arguments, 1), argument(arguments, 2));
   if (given == nullptr) return nullptr;
-  PyObject* first = PyCFunction_NewEx(&before, given, nullptr);
-  PyObject* second = PyCFunction_NewEx(&after, given, nullptr);
-  Py_DECREF(given);
+  Py_INCREF(given);
+  PyObject* first = function_of(before, given);
+  PyObject* second = function_of(after, given);
   if (first != nullptr && second != nullptr) return Py_BuildValue("NN", first, second);
   Py_XDECREF(first);
   Py_XDECREF(second);

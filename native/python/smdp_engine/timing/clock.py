@@ -60,6 +60,12 @@ class Clock:
         self._moves: Dict[Tuple[int, int], int] = {}
         #: The number of backward passes.
         self.passes = 0
+        #: Worker processes of the training loader; -1 before its first batch.
+        self.workers = -1
+        #: The iterator that has delivered the last batch (torch_loaders.Source).
+        self.last: Any = None
+        #: Samples of an iterator's last batches, at its end.
+        self.left = 0
         self._totals = [0] * len(PHASES)
         self._stack: List[int] = [OTHER]
         self._state = (OTHER, _now(), 0)  # phase, its beginning, its total before

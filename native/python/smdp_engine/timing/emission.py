@@ -133,7 +133,7 @@ class _Totals:
         self.correction = correction
         self._clock = clock.read()
         self._load = loading.read()
-        self._workers = loading.workers
+        self._workers = clock.workers
         self._moved: Dict[Tuple[int, int], int] = dict(before._moved) if before else {}
         self._phases = list(self._clock.phases)
         for (source, target), amount in self._moved.items():
@@ -172,7 +172,7 @@ class _Totals:
         for name, total in self._load.items():
             old = before._load.get(name, 0)
             fields[name] = _seconds(_units(total) - _units(old)) if name.endswith("_s") else total - old
-        if self._workers is not None:
+        if self._workers >= 0:
             fields["load_workers"] = self._workers
         return fields
 

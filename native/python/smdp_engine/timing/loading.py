@@ -239,13 +239,11 @@ class BytesRead(_Counting):  # type: ignore[misc]
 
 
 class Loading:
-    """Of a rank: adds up the fetches of this process and of the loader's workers. ``workers``: the number of worker
-    processes of the training loader; None before its first batch."""
+    """Of a rank: adds up the fetches of this process and of the loader's workers."""
 
     is_sender = False
 
     def __init__(self) -> None:
-        self.workers: Optional[int] = None
         self._work = Work()  # without a fetch
         self._sent = Work()  # of the workers
         #: ``fetches``: those of the thread.

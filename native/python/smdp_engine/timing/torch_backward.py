@@ -10,11 +10,10 @@ import functools
 import importlib
 from collections import OrderedDict
 from types import ModuleType
-from typing import Any, Callable, List, Tuple
+from typing import Any, Callable, List, Optional, Tuple, cast
 
 from .after_import import after_import
 from .clock import BACKWARD, EXCHANGE, FORWARD, OPTIMIZER, OTHER, Clock
-from .loading import Loading
 from .native import MODULE
 from .torch_loaders import Loaders
 
@@ -23,50 +22,95 @@ torch: Any = importlib.import_module("torch")
 _KEY = "smdp"  # those of Tensor.register_hook are numbers
 
 
-# One function: each call of another one costs some microseconds with every pass.
-def install(clock: Clock, loaders: Loaders, loading: Loading, prepare: Callable[[Any], Any]) -> None:
-    """``prepare`` is applied to the function that replaces torch.autograd.backward."""
+class Passes:
+    """Measures backward passes in the training thread. The native module has the same two functions."""
+
+    def __init__(self, clock: Clock, loaders: Loaders) -> None:
+        self._clock = clock
+        self._loaders = loaders
+        self._groups, self._has_group = _groups()
+        self._compiler = _compiler_of_passes()
+        self._hook = _hook_that_calls(
+            torch.autograd.Variable._execution_engine.queue_callback, clock.gradients_are_ready
+        )
+
+    def functions(self) -> Tuple[Callable[[Any], Any], Callable[[Any], None]]:
+        """``begin`` and ``end``: the native ones if they are there."""
+        if MODULE is None:
+            return self.begin, self.end
+        begin, end = cast(Any, self._clock).passes_measured(
+            *(self._loaders.train, self._loaders.enter_loop, self._groups, self._has_group),
+            *(self._compiler, torch.Tensor, OrderedDict, self._hook, _KEY),
+        )
+        return begin, end
+
+    def begin(self, tensors: Any) -> Optional[Tuple[int, Any]]:
+        """A pass begins at these tensors. Returns what ``end`` takes; None for a pass that is not measured: one of
+        another thread, or within another one, as in a checkpoint that recomputes its part."""
+        clock = self._clock
+        if not clock.is_own_thread:
+            clock.adopt()
+        if not clock.is_own_thread or clock.is_within(BACKWARD) or clock.is_within(EXCHANGE):
+            return None
+        self._loaders.train()
+        mark = clock.enter(BACKWARD)
+        try:
+            return mark, self._hook_beginning(tensors)
+        except BaseException:
+            self._leave(mark)
+            raise
+
+    def end(self, begun: Tuple[int, Any]) -> None:
+        mark, hooks = begun
+        self._leave(mark)
+        if hooks is not None:
+            hooks.pop(_KEY, None)
+        if self._clock.workers < 0:
+            self._loaders.enter_loop()
+
+    def _leave(self, mark: int) -> None:
+        self._clock.leave(mark, OTHER)
+        if mark > 1:
+            self._clock.turn(FORWARD, OPTIMIZER)  # in the closure of an optimizer's step
+
+    def _hook_beginning(self, tensors: Any) -> Any:
+        """The hook runs at the beginning of the pass. Returns the dictionary with it, None without one."""
+        groups, compiler = self._groups, self._compiler
+        if not (getattr(groups._world, "_default_pg", None) is not None if groups else self._has_group()):
+            return None
+        first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
+        is_compiled = compiler and getattr(compiler[0], "compiled_autograd_enabled", False)
+        function = first.grad_fn if type(first) is torch.Tensor and not is_compiled else None
+        if function is None:
+            return None
+        # As Tensor.register_hook does, without its handle, which takes three times as long.
+        hooks = first._backward_hooks
+        if hooks is None:
+            hooks = first._backward_hooks = OrderedDict()
+            function._register_hook_dict(first)
+        hooks[_KEY] = self._hook
+        return hooks
+
+
+def install(clock: Clock, loaders: Loaders, prepare: Callable[[Any], Any]) -> None:
+    """``prepare`` is applied to the functions that torch calls."""
     run = torch.autograd.backward
-    queue_callback = torch.autograd.Variable._execution_engine.queue_callback
-    tensor = torch.Tensor
-    groups, has_group = _groups()
-    compiler = _compiler_of_passes()
-    at_the_beginning = _hook_that_calls(queue_callback, clock.gradients_are_ready)
+    passes = Passes(clock, loaders)
+    begin, end = passes.functions()
+    for function in vars(Passes).values():
+        if callable(function) and hasattr(function, "__code__"):
+            prepare(function)
 
     @functools.wraps(run)
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        if not clock.is_own_thread:
-            clock.adopt()
-        if not clock.is_own_thread or (
-            not clock.is_at_base and (clock.is_within(BACKWARD) or clock.is_within(EXCHANGE))
-        ):
-            run(tensors, *args, **kwargs)  # of another thread, or nested: a checkpoint recomputes its part
+        begun = begin(tensors)
+        if begun is None:
+            run(tensors, *args, **kwargs)
             return
-        loaders.train()
-        mark = clock.enter(BACKWARD)
-        hooks = None
         try:
-            is_in_group = getattr(groups._world, "_default_pg", None) is not None if groups else has_group()
-            if is_in_group:
-                first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
-                is_compiled = compiler and getattr(compiler[0], "compiled_autograd_enabled", False)
-                function = first.grad_fn if type(first) is tensor and not is_compiled else None
-                if function is not None:
-                    # As Tensor.register_hook does, without its handle, which takes three times as long.
-                    hooks = first._backward_hooks
-                    if hooks is None:
-                        hooks = first._backward_hooks = OrderedDict()
-                        function._register_hook_dict(first)
-                    hooks[_KEY] = at_the_beginning
             run(tensors, *args, **kwargs)
         finally:
-            clock.leave(mark, OTHER)
-            if mark > 1:
-                clock.turn(FORWARD, OPTIMIZER)  # in the closure of an optimizer's step
-            if hooks is not None:
-                hooks.pop(_KEY, None)
-            if loading.workers is None:
-                loaders.enter_loop()
+            end(begun)
 
     torch.autograd.backward = prepare(backward)
 

@@ -60,10 +60,10 @@ def install() -> None:
     libraries.install(clock, not_compiled)
     loaders = torch_loaders.Loaders(clock, own.loading)
     torch_loaders.install(loaders, own.loading, not_compiled)
-    torch_backward.install(clock, loaders, own.loading, not_compiled)
+    torch_backward.install(clock, loaders, not_compiled)
     torch_copies.install(clock, not_compiled)
     _measure_exchanges(clock)
-    _measure_optimizers(clock, loaders, own.loading)
+    _measure_optimizers(clock, loaders)
     _measure_saves(clock)
     _skip_in_compiler()
     own.add_source(_gpu_memory)
@@ -113,13 +113,13 @@ def _measure_exchanges(clock: Clock) -> None:
         replace(owner, "_broadcast_coalesced", exchange)
 
 
-def _measure_optimizers(clock: Clock, loaders: torch_loaders.Loaders, loading: Loading) -> None:
+def _measure_optimizers(clock: Clock, loaders: torch_loaders.Loaders) -> None:
     optimizers = importlib.import_module("torch.optim.optimizer")
     if MODULE is None:
-        before, after = map(not_compiled, _optimizer_hooks(clock, loaders, loading))
+        before, after = map(not_compiled, _optimizer_hooks(clock, loaders))
     else:
         with_closure = functools.partial(_with_measured_closure, clock)
-        before, after = cast(Any, clock).optimizer_hooks(loading, loaders.leave_loop, loaders.enter_loop, with_closure)
+        before, after = cast(Any, clock).optimizer_hooks(loaders.leave_loop, loaders.enter_loop, with_closure)
     if hasattr(optimizers, "register_optimizer_step_post_hook"):  # since torch 2.0
         optimizers.register_optimizer_step_pre_hook(before)
         optimizers.register_optimizer_step_post_hook(after)
@@ -127,14 +127,14 @@ def _measure_optimizers(clock: Clock, loaders: torch_loaders.Loaders, loading: L
         _wrap_steps(optimizers.Optimizer, before, after)
 
 
-def _optimizer_hooks(clock: Clock, loaders: torch_loaders.Loaders, loading: Loading) -> Tuple[Any, Any]:
+def _optimizer_hooks(clock: Clock, loaders: torch_loaders.Loaders) -> Tuple[Any, Any]:
     """What torch calls before and after each optimizer's step. The native module has the same."""
     marks: Dict[int, int] = {}
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> Optional[Tuple[Any, Any]]:
         if not clock.is_own_thread:
             return None
-        if loading.workers is None:
+        if clock.workers < 0:
             loaders.leave_loop()
         marks[id(optimizer)] = clock.enter(OPTIMIZER)
         return _with_measured_closure(clock, args, kwargs) if len(args) > 1 or kwargs else None
@@ -144,7 +144,7 @@ def _optimizer_hooks(clock: Clock, loaders: torch_loaders.Loaders, loading: Load
         if mark is not None:
             clock.leave(mark, OTHER)
             clock.count_step(id(optimizer))
-            if loading.workers is None:
+            if clock.workers < 0:
                 loaders.enter_loop()
 
     return before, after

@@ -16,12 +16,13 @@ import importlib
 import os
 import queue
 from types import ModuleType
-from typing import Any, Callable, Iterator, Optional, Union
+from typing import Any, Callable, Iterator, Union, cast
 
 from .after_import import after_import
 from .clock import EVALUATION, FORWARD, INPUT, OPTIMIZER, OTHER, Clock, measured
 from .common_hooks import replace
 from .loading import Loading, Sender
+from .native import MODULE
 from .reading import Reading
 
 torch: Any = importlib.import_module("torch")
@@ -52,22 +53,22 @@ class Source:
         self.has_trained = self.evaluates = False
 
 
+#: Source(workers): the native one if it is there.
+new_source: Callable[[int], Source] = Source if MODULE is None else MODULE.Source
+
+
 class Loaders:
     """All loaders of the process. The training thread calls the methods."""
 
     def __init__(self, clock: Clock, loading: Loading) -> None:
         self.clock = clock
-        self._loading = loading
         self._reading = Reading(clock, loading)
-        self._last: Optional[Source] = None  # that delivered a batch
-        self._left = 0  # samples of an iterator's last batches, at its end
         self._has_queue = False  # whether another thread takes batches
 
-    # One function: each call of another one costs some microseconds with every batch.
     def measured_next(self, read: Callable[[Any], Any]) -> Callable[[Any], Any]:  # noqa: C901
         """``read``, which waits for the next batch of an iterator and returns it, with the wait as input. The iterator
         has ``_num_workers``."""
-        clock, loading = self.clock, self._loading
+        clock = self.clock
 
         @functools.wraps(read)
         def __next__(iterator: Any) -> Any:  # noqa: C901, N807, PLR0912
@@ -81,7 +82,7 @@ class Loaders:
             if is_grad_enabled():
                 source = getattr(iterator, "_smdp_source", None)
                 if source is None:
-                    source = iterator._smdp_source = Source(iterator._num_workers)
+                    source = iterator._smdp_source = new_source(iterator._num_workers)
                 elif source.batches:
                     if source.passes != clock.passes:
                         source.batches = source.samples = 0
@@ -97,16 +98,16 @@ class Loaders:
                     clock.deliver(0)
                     return batch
                 samples = samples_of(batch)
-                if self._left:
+                if clock.left:
                     self._drop_left()
                 if not source.batches:
                     source.forward = clock.total(FORWARD)
                 source.batches += 1
                 source.samples += samples
                 source.passes = clock.passes
-                if loading.workers is None:
-                    loading.workers = source.workers
-                self._last = source
+                if clock.workers < 0:
+                    clock.workers = source.workers
+                clock.last = source
                 base = EVALUATION if source.evaluates else FORWARD
                 clock.deliver(0 if source.evaluates else samples)
                 return batch
@@ -115,21 +116,30 @@ class Loaders:
                 if base == OTHER and source is not None:
                     self._end(source)
 
-        return __next__
+        if MODULE is None:
+            return __next__
+        functions = read, __next__, self._end, samples_of, is_grad_enabled
+        quick = cast(Any, clock).around_next(*functions, torch.Tensor)
+
+        @functools.wraps(read)
+        def native_next(iterator: Any) -> Any:
+            return quick(iterator)
+
+        return native_next
 
     def train(self) -> None:
         """A backward pass begins."""
-        if self._loading.workers is None:
+        if self.clock.workers < 0:
             self.leave_loop()
-        clock, source = self.clock, self._last
+        clock, source = self.clock, self.clock.last
         if source is not None and source.passes == clock.passes:
             if source.evaluates and not clock.has_waiting_samples:
                 clock.wait_with(source.samples)
                 clock.move(EVALUATION, FORWARD, source.moved + clock.total(EVALUATION) - source.evaluation)
                 source.evaluates = False
             if not source.evaluates:
-                self._loading.workers = source.workers
-        self._left = 0
+                self.clock.workers = source.workers
+        self.clock.left = 0
         clock.use_samples()
 
     def call_model(self, inputs: Any, kwargs: Any) -> bool:
@@ -137,12 +147,12 @@ class Loaders:
         itself: with gradients off, and without a batch of a loader."""
         clock, phase = self.clock, self.clock.phase
         if torch.is_grad_enabled():
-            if phase == OTHER and self._loading.workers is None:
+            if phase == OTHER and self.clock.workers < 0:
                 clock.deliver_unloaded(samples_of(inputs) or samples_of(kwargs))
             if phase in (OTHER, EVALUATION):
                 clock.rest(FORWARD)
             return False
-        last = self._last
+        last = self.clock.last
         if phase == FORWARD and last is not None and last.passes == clock.passes and not last.has_trained:
             self._take_as_evaluation(last)
             clock.rest(EVALUATION)
@@ -150,12 +160,12 @@ class Loaders:
 
     def enter_loop(self) -> None:
         """A backward pass or an optimizer's step has ended."""
-        if self._loading.workers is None:
+        if self.clock.workers < 0:
             self._reading.begin()
 
     def leave_loop(self) -> None:
         """A backward pass or an optimizer's step begins."""
-        if self._loading.workers is None:
+        if self.clock.workers < 0:
             self._reading.end()
 
     def _end(self, source: Source) -> None:
@@ -163,13 +173,13 @@ class Loaders:
         before another batch: the script may have fetched them ahead."""
         self._drop_left()
         if source.batches and source.passes == self.clock.passes and not source.evaluates:
-            self._left = source.samples
+            self.clock.left = source.samples
             if not source.has_trained:
                 self._move_to_evaluation(source)
         source.batches = source.samples = 0
         source.evaluates = False
-        if self._last is source:
-            self._last = None
+        if self.clock.last is source:
+            self.clock.last = None
 
     def _take_as_evaluation(self, source: Source) -> None:
         if not source.evaluates:
@@ -183,14 +193,14 @@ class Loaders:
         self.clock.move(FORWARD, EVALUATION, source.moved)
 
     def _drop_left(self) -> None:
-        if self._left:
-            self.clock.drop_samples(self._left)
-            self._left = 0
+        if self.clock.left:
+            self.clock.drop_samples(self.clock.left)
+            self.clock.left = 0
 
     def _of_other_thread(self, batch: Any, workers: int) -> Any:
         """A thread of the script takes the batches, and the training thread gets them from a queue."""
         if self.clock.owner is not None:
-            self._loading.workers = workers
+            self.clock.workers = workers
             self.clock.deliver(samples_of(batch) if torch.is_grad_enabled() else 0)
             if not self._has_queue:
                 self._has_queue = True

@@ -2,8 +2,7 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
-from typing import Any, Dict, List
+from typing import Any, List
 
 import measured_rank
 import pytest
@@ -81,8 +80,8 @@ print(json.dumps({
 """
 
 
-def counted(script: str, preamble: str) -> Dict[str, Any]:
-    out: Dict[str, Any] = json.loads(measured_rank.run(script, preamble=preamble + measured_rank.PREAMBLE))
+def counted(script: str, preamble: str) -> Any:
+    out: Any = json.loads(measured_rank.run(script, preamble=preamble + measured_rank.PREAMBLE))
     return out
 
 
@@ -123,7 +122,7 @@ def test_native_hooks_refuse_other_arguments() -> None:
     own = native.MODULE.Clock()
     with pytest.raises(TypeError):
         own.optimizer_hooks(None)
-    before, after = own.optimizer_hooks(SimpleNamespace(workers=None), list, list, list)
+    before, after = own.optimizer_hooks(list, list, list)
     for arguments in ((), (1,), (1, 2, 3, 4)):
         with pytest.raises(TypeError):
             before(*arguments)
@@ -133,8 +132,8 @@ def test_native_hooks_refuse_other_arguments() -> None:
     assert own.phase == clock.OTHER
     with pytest.raises(TypeError):
         after()
-    before, after = own.optimizer_hooks(None, list, list, list)
-    with pytest.raises(AttributeError):
+    before, after = own.optimizer_hooks(lambda: 1 / 0, list, list)
+    with pytest.raises(ZeroDivisionError):
         before(1, (), {})
     assert own.phase == clock.OTHER and after(1) is None and own.totals()[4] == {}
 
@@ -184,10 +183,149 @@ def test_native_fetches_around_a_function() -> None:
     assert calls == ["begin", (1, 2), (3,), (0,), "end"] and fetches.work[0] == 2
     bytes_read.until = 0
     bytes_read.end = lambda: 1 / 0
-    for number in (0, 1):
-        with pytest.raises(ZeroDivisionError):
+    for number, error in ((0, "no batch"), (1, "division by zero")):
+        with pytest.raises(ArithmeticError, match=error):
             measured(number)
     with ThreadPoolExecutor() as threads:
         assert threads.submit(measured, 5).result() == ("otherwise", 5)
     fetches.stop()
     assert measured(6) == ("otherwise", 6) and fetches.work[0] == 3
+
+
+BATCHES = """
+import json
+class Iterator:
+    _num_workers = 0
+    def __init__(self, *batches): self.batches = list(batches)
+    def __next__(self):
+        batch = self.batches.pop(0)
+        if isinstance(batch, BaseException): raise batch
+        return batch
+class Strange(dict):
+    def values(self): raise LookupError("no values")
+from smdp_engine.timing import torch_loaders
+read = torch_loaders.Loaders(clock, own.loading).measured_next(Iterator.__next__)
+four, scalar, empty = torch.ones(4, 2), torch.tensor(1.0), torch.ones(0, 2)
+batches = [four, [four, scalar], (four,), {"x": four}, [scalar, four], [empty, four], "text", scalar, [], ((), four)]
+iterator = Iterator(four, *batches, Strange(), four, StopIteration(), four)
+counts, errors = [], []
+for _ in range(len(iterator.batches)):
+    before = clock.read().samples
+    try:
+        read(iterator)
+    except (LookupError, StopIteration) as error:
+        errors.append([type(error).__name__, str(error)])
+    assert clock.is_at_base
+    loss = torch.ones(2, requires_grad=True).sum()
+    loss.backward()
+    counts.append(clock.read().samples - before)
+evaluations = Iterator(*[four] * 6)
+phases = []
+for _ in range(6):
+    read(evaluations)
+    phases.append(clock.phase)
+with torch.no_grad():
+    read(Iterator(four))
+phases.append(clock.phase)
+print(json.dumps([counts, errors, phases, clock.read()[1:4], clock.passes]))
+"""
+
+
+def test_batches_of_all_kinds_and_failing_ones() -> None:
+    without = counted(BATCHES, WITHOUT)
+    counts, errors, phases, (batches, samples, checkpoints), passes = without
+    assert counts == [4, 4, 4, 4, 4, 4, 4, 0, 0, 0, 4, 0, 4, 0, 4]
+    assert errors == [["LookupError", "no values"], ["StopIteration", ""]]
+    assert phases == [clock.FORWARD] * 2 + [clock.EVALUATION] * 5
+    assert (batches, samples, checkpoints, passes) == (13 + 7, sum(counts), 0, 15)
+    if native.MODULE is not None:
+        assert counted(BATCHES, "") == without
+
+
+PASSES = """
+import json
+from collections import OrderedDict
+dist.init_process_group("gloo")
+x = torch.ones(2, requires_grad=True)
+phases, hooked = [], []
+def note(_):
+    phases.append(clock.phase)
+def passes(tensors, *arguments, **named):
+    torch.autograd.backward(tensors, *arguments, **named)
+    each = tensors if isinstance(tensors, (list, tuple)) else [tensors]
+    hooked.append([len(one._backward_hooks or ()) for one in each])
+loss = (x * 2).sum()
+handle = loss.register_hook(note)
+passes(loss, retain_graph=True)
+handle.remove()
+passes(loss, retain_graph=True)
+later = loss.register_hook(note)
+passes([loss, (x * 3).sum()])
+passes(((x * 3).sum(),))
+passes(x, torch.ones(2))
+for wrong, error in ((torch.ones(1), RuntimeError), ("text", Exception), ([], Exception), (None, Exception)):
+    try:
+        torch.autograd.backward(wrong)
+    except error:
+        pass
+    phases.append(clock.phase)
+class Inner(torch.autograd.Function):
+    @staticmethod
+    def forward(context, y):
+        return y * 2
+    @staticmethod
+    def backward(context, gradient):
+        part = torch.ones(1, requires_grad=True)
+        with torch.enable_grad():
+            torch.autograd.backward((part * 2).sum())
+        phases.append(clock.phase)
+        return gradient
+passes(Inner.apply(x).sum())
+dist.destroy_process_group()
+passes((x * 2).sum())
+fields = event()
+assert fields["backward_s"] > 0, fields
+print(json.dumps([phases, hooked, clock.passes, clock.phase, x.grad.tolist()]))
+"""
+
+
+def test_passes_of_all_kinds_and_failing_ones() -> None:
+    without = counted(PASSES, WITHOUT)
+    phases, hooked, passes, phase, gradient = without
+    backward, other = clock.BACKWARD, clock.OTHER
+    assert phases == [backward, backward, *[other] * 4, backward]
+    assert hooked == [[1], [0], [1, 0], [0], [0], [0], [0]]
+    assert (passes, phase) == (11, other)
+    assert gradient == [2 + 2 + 2 + 3 + 3 + 1 + 1 + 2] * 2
+    if native.MODULE is not None:
+        assert counted(PASSES, "") == without
+
+
+def test_native_clock_refuses_other_objects() -> None:
+    if native.MODULE is None:
+        pytest.skip("the engine was built without Python's headers")
+    own = native.MODULE.Clock()
+    assert (own.last, own.workers, own.left) == (None, -1, 0)
+    source = native.MODULE.Source(2)
+    own.last = source
+    assert own.last is source and source.workers == 2
+    for wrong in (1, "text", object(), own):
+        with pytest.raises(TypeError):
+            own.last = wrong
+    own.last = None
+    for arguments in ((), (1, 2), ("text",)):
+        with pytest.raises(TypeError):
+            native.MODULE.Source(*arguments)
+    with pytest.raises(TypeError):
+        own.around_next(len)
+    with pytest.raises(TypeError):
+        own.passes_measured(*[None] * 9)
+    begin, end = own.passes_measured(list, list, None, bool, [], int, dict, None, "key")
+    for wrong in (None, (), (1,), ("text", None)):
+        with pytest.raises((TypeError, IndexError, SystemError)):
+            end(wrong)
+    begun = begin(5)
+    assert begun == (1, None) and own.phase == clock.BACKWARD and own.passes == 0
+    assert begin(5) is None
+    end(begun)
+    assert own.phase == clock.OTHER
