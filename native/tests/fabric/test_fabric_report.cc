@@ -154,10 +154,12 @@ Bytes damaged_report(std::uint32_t seed) {
       case 2:
         bytes.resize(at);
         break;
-      case 3:
-        bytes.insert(bytes.begin() + static_cast<std::ptrdiff_t>(at), 1 + below(8),
+      case 3: {
+        const std::size_t count = 1 + below(8);
+        bytes.insert(bytes.begin() + static_cast<std::ptrdiff_t>(at), count,
                      static_cast<std::byte>(random()));
         break;
+      }
       default:
         bytes.erase(bytes.begin() + static_cast<std::ptrdiff_t>(at));
     }
