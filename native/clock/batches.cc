@@ -32,42 +32,55 @@ long long samples_of(PyObject* given, PyObject* batch) {
   if (PyTuple_Check(batch) && PyTuple_Size(batch) > 0) first = PyTuple_GetItem(batch, 0);
   PyObject* length = nullptr;
   if (reinterpret_cast<PyObject*>(Py_TYPE(first)) == argument(given, kTensor)) {
+    Py_INCREF(first);
     length = PyObject_CallMethodObjArgs(first, argument(given, kSize), argument(given, kZero), nullptr);
-    const long long samples = length != nullptr ? PyLong_AsLongLong(length) : 0;
+    Py_DECREF(first);
+    const long long samples = length != nullptr ? PyLong_AsLongLong(length) : -1;
     Py_XDECREF(length);
     if (samples > 0) return samples;
-    PyErr_Clear();  // it has no dimension
+    // It has no dimension, or a symbolic one. A signal's exception is none of these.
+    const bool has_failed = PyErr_Occurred() != nullptr;
+    if (has_failed && PyErr_ExceptionMatches(PyExc_IndexError) == 0 &&
+        PyErr_ExceptionMatches(PyExc_TypeError) == 0) {
+      return -1;
+    }
+    PyErr_Clear();
   }
   length = PyObject_CallFunctionObjArgs(argument(given, kSamplesOf), batch, nullptr);
   const long long samples = length != nullptr ? PyLong_AsLongLong(length) : -1;
   Py_XDECREF(length);
-  return samples;
+  return is_error(samples) ? -1 : std::max(0LL, samples);
 }
 
 // The iterator's source, if this batch needs no more than measured_batch does. Null without an exception: it
 // does.
-Source* source_of(PyObject* given, PyObject* iterator) {
+PyObject* source_of(PyObject* given, PyObject* iterator) {
   const Clock& clock = *clock_of(argument(given, kClock));
   if (!clock.is_own_thread() || clock.depth != 1 || clock.workers < 0 || clock.left != 0) return nullptr;
   PyObject* found = PyObject_GetAttr(iterator, argument(given, kSource));
-  PyErr_Clear();
-  if (found == nullptr) return nullptr;
-  Py_DECREF(found);  // the iterator keeps it
-  if (Py_TYPE(found) != source_type) return nullptr;
-  PyObject* is_grad_enabled = PyObject_CallFunctionObjArgs(argument(given, kIsGradEnabled), nullptr);
-  PyErr_Clear();
+  if (found == nullptr) {
+    if (PyErr_ExceptionMatches(PyExc_AttributeError) != 0) PyErr_Clear();
+    return nullptr;
+  }
+  const auto* source = reinterpret_cast<Source*>(found);
+  const bool is_next =
+      Py_TYPE(found) == source_type && (source->batches == 0 || source->passes != clock.passes);
+  PyObject* is_grad_enabled =
+      is_next ? PyObject_CallFunctionObjArgs(argument(given, kIsGradEnabled), nullptr) : none();
   Py_XDECREF(is_grad_enabled);
-  auto* source = reinterpret_cast<Source*>(found);
-  const bool is_next = source->batches == 0 || source->passes != clock.passes;
-  return is_grad_enabled == Py_True && is_next ? source : nullptr;
+  if (is_grad_enabled == Py_True) return found;
+  Py_DECREF(found);
+  return nullptr;
 }
 
 PyObject* measured_batch(PyObject* given, PyObject* iterator) {
   Clock& clock = *clock_of(argument(given, kClock));
-  Source* source = source_of(given, iterator);
-  if (source == nullptr) return PyObject_CallFunctionObjArgs(argument(given, kOtherwise), iterator, nullptr);
-  auto* held = reinterpret_cast<PyObject*>(source);
-  Py_INCREF(held);
+  PyObject* held = source_of(given, iterator);
+  if (held == nullptr) {
+    if (PyErr_Occurred() != nullptr) return nullptr;
+    return PyObject_CallFunctionObjArgs(argument(given, kOtherwise), iterator, nullptr);
+  }
+  auto* source = reinterpret_cast<Source*>(held);
   if (source->batches != 0) {
     source->batches = source->samples = 0;
     source->has_trained = 1;
@@ -77,10 +90,10 @@ PyObject* measured_batch(PyObject* given, PyObject* iterator) {
   PyObject* batch = PyObject_CallFunctionObjArgs(argument(given, kRead), iterator, nullptr);
   const long long samples = batch != nullptr ? samples_of(given, batch) : -1;
   if (samples < 0) {  // the end of the data, or a failure
-    Py_XDECREF(batch);
     clock.leave(mark, kOther);
     const ErrorKept kept;
-    if (!is_good(PyObject_CallFunctionObjArgs(argument(given, kEnd), held, nullptr))) PyErr_Clear();
+    Py_XDECREF(batch);
+    (void)is_good(PyObject_CallFunctionObjArgs(argument(given, kEnd), held, nullptr));
     Py_DECREF(held);
     return nullptr;
   }

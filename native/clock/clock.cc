@@ -320,6 +320,10 @@ PyTypeObject* add_type(PyObject* module, const char* name, PyType_Spec& spec) {
 }
 
 int execute(PyObject* module) {
+  if (source_type != nullptr) {  // of another interpreter, or of an earlier import
+    PyErr_SetString(PyExc_ImportError, "smdp_engine._clock can be loaded once in a process");
+    return -1;
+  }
   counting_type = add_type(module, "Counting", counting_spec);
   source_type = counting_type != nullptr ? add_type(module, "Source", source_spec) : nullptr;
   const bool is_good = source_type != nullptr && add_type(module, "Fetches", fetches_spec) != nullptr &&

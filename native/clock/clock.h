@@ -160,7 +160,8 @@ inline bool read_number(PyObject* value, long long& number) {
   return !is_error(number);
 }
 
-// Keeps the exception that is set, if one is, while its lifetime calls functions of Python.
+// Keeps the exception that is set, if one is, while its lifetime calls functions of Python. One that they
+// raise replaces it, as in `finally`.
 class ErrorKept {
  public:
   // PyErr_Fetch is deprecated since 3.12, the first version that has another function for it.
@@ -168,7 +169,13 @@ class ErrorKept {
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
   ErrorKept() { PyErr_Fetch(&type_, &error_, &trace_); }
   ~ErrorKept() {
-    if (type_ != nullptr) PyErr_Restore(type_, error_, trace_);
+    if (PyErr_Occurred() == nullptr) {
+      PyErr_Restore(type_, error_, trace_);
+    } else {
+      Py_XDECREF(type_);
+      Py_XDECREF(error_);
+      Py_XDECREF(trace_);
+    }
   }
 #pragma GCC diagnostic pop
   ErrorKept(const ErrorKept&) = delete;

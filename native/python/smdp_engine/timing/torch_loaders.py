@@ -65,11 +65,12 @@ class Loaders:
         self._reading = Reading(clock, loading)
         self._has_queue = False  # whether another thread takes batches
 
-    def measured_next(self, read: Callable[[Any], Any]) -> Callable[[Any], Any]:  # noqa: C901
+    def measured_next(self, read: Callable[[Any], Any], prepare: Prepare) -> Callable[[Any], Any]:  # noqa: C901
         """``read``, which waits for the next batch of an iterator and returns it, with the wait as input. The iterator
-        has ``_num_workers``."""
+        has ``_num_workers``. ``prepare`` is applied to the functions that replace it."""
         clock = self.clock
 
+        @prepare
         @functools.wraps(read)
         def __next__(iterator: Any) -> Any:  # noqa: C901, N807, PLR0912
             if not clock.is_own_thread:
@@ -117,15 +118,16 @@ class Loaders:
                     self._end(source)
 
         if MODULE is None:
-            return __next__
+            return __next__  # type: ignore[no-any-return]
         functions = read, __next__, self._end, samples_of, is_grad_enabled
         quick = cast(Any, clock).around_next(*functions, torch.Tensor)
 
+        @prepare
         @functools.wraps(read)
         def native_next(iterator: Any) -> Any:
             return quick(iterator)
 
-        return native_next
+        return native_next  # type: ignore[no-any-return]
 
     def train(self) -> None:
         """A backward pass begins."""
@@ -215,7 +217,7 @@ def install(loaders: Loaders, loading: Loading, prepare: Prepare) -> None:
             prepare(function)
     module = importlib.import_module("torch.utils.data.dataloader")
     iterator: Any = module._BaseDataLoaderIter
-    iterator.__next__ = prepare(loaders.measured_next(iterator.__next__))
+    iterator.__next__ = loaders.measured_next(iterator.__next__, prepare)
     clock = loaders.clock
     replace(module.DataLoader, "__iter__", lambda function: prepare(measured(clock, INPUT, function)))
     measure_fetches(loading)
@@ -321,7 +323,7 @@ def _measure_dispatcher(loaders: Loaders, prepare: Prepare, module: ModuleType) 
     """Accelerate's loader of a data set that is read in sequence: rank 0 loads, and sends each rank its part. The
     others wait for their batch in a broadcast."""
 
-    following = prepare(loaders.measured_next(lambda parts: next(parts.batches)))
+    following = loaders.measured_next(lambda parts: next(parts.batches), prepare)
 
     def measure(function: Any) -> Any:
         @functools.wraps(function)
