@@ -27,9 +27,7 @@ enum Given {
 // The length of the tensor that is the batch, or that the batch begins with; else what samples_of says. -1
 // with an exception.
 long long samples_of(PyObject* given, PyObject* batch) {
-  PyObject* first = batch;
-  if (PyList_Check(batch) && PyList_Size(batch) > 0) first = PyList_GetItem(batch, 0);
-  if (PyTuple_Check(batch) && PyTuple_Size(batch) > 0) first = PyTuple_GetItem(batch, 0);
+  PyObject* first = first_of(batch);
   PyObject* length = nullptr;
   if (reinterpret_cast<PyObject*>(Py_TYPE(first)) == argument(given, kTensor)) {
     Py_INCREF(first);

@@ -9,7 +9,6 @@
 #include <time.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 
 namespace smdp::timing {
@@ -200,16 +199,35 @@ inline PyObject* function_of(PyMethodDef& definition, PyObject* given) {
   return function;
 }
 
-PyObject* count_step(PyObject* clock, PyObject* optimizer);        // clock.cc
-PyObject* thread_counts(PyObject* module, PyObject* arguments);    // fetches.cc
-PyObject* hook_that_calls(PyObject* module, PyObject* arguments);  // hooks.cc
-PyObject* optimizer_hooks(PyObject* clock,
-                          PyObject* arguments);          // hooks.cc: a method of the clock, as the next two
-PyObject* passes(PyObject* clock, PyObject* arguments);  // passes.cc
-PyObject* around_next(PyObject* clock, PyObject* arguments);  // batches.cc
-extern PyType_Spec fetches_spec;                              // fetches.cc
-extern PyType_Spec counting_spec;                             // fetches.cc
-extern PyTypeObject* counting_type;                           // fetches.cc
-extern PyType_Spec source_spec;                               // batches.cc
+// Two functions of C with one `self`, as a tuple. It takes the tuple `given`, which may be null.
+inline PyObject* functions_of(PyMethodDef& first, PyMethodDef& second, PyObject* given) {
+  Py_XINCREF(given);
+  PyObject* one = function_of(first, given);
+  PyObject* other = function_of(second, given);
+  if (one != nullptr && other != nullptr) return Py_BuildValue("NN", one, other);
+  Py_XDECREF(one);
+  Py_XDECREF(other);
+  return nullptr;
+}
+
+// The first item of a list or tuple that has one, else the object. Borrowed.
+inline PyObject* first_of(PyObject* object) {
+  if (PyList_Check(object) && PyList_Size(object) > 0) return PyList_GetItem(object, 0);
+  return PyTuple_Check(object) && PyTuple_Size(object) > 0 ? PyTuple_GetItem(object, 0) : object;
+}
+
+// clock.cc
+PyObject* count_step(PyObject* clock, PyObject* optimizer);
+// fetches.cc
+PyObject* thread_counts(PyObject* module, PyObject* arguments);
+extern PyType_Spec fetches_spec;
+extern PyType_Spec counting_spec;
+extern PyTypeObject* counting_type;
+// hooks.cc, passes.cc, batches.cc: methods of the clock, but for the first
+PyObject* hook_that_calls(PyObject* module, PyObject* arguments);
+PyObject* optimizer_hooks(PyObject* clock, PyObject* arguments);
+PyObject* passes(PyObject* clock, PyObject* arguments);
+PyObject* around_next(PyObject* clock, PyObject* arguments);
+extern PyType_Spec source_spec;
 
 }  // namespace smdp::timing

@@ -86,16 +86,9 @@ PyObject* hook_that_calls(PyObject*, PyObject* arguments) {
 // smdp_engine/timing/torch_hooks.py.
 PyObject* optimizer_hooks(PyObject* clock, PyObject* arguments) {
   if (!has_arguments(arguments, kAllGiven - 1, kAllGiven - 1)) return nullptr;
-  PyObject* given =
-      PyTuple_Pack(kAllGiven, clock, argument(arguments, 0), argument(arguments, 1), argument(arguments, 2));
-  if (given == nullptr) return nullptr;
-  Py_INCREF(given);
-  PyObject* first = function_of(before, given);
-  PyObject* second = function_of(after, given);
-  if (first != nullptr && second != nullptr) return Py_BuildValue("NN", first, second);
-  Py_XDECREF(first);
-  Py_XDECREF(second);
-  return nullptr;
+  return functions_of(
+      before, after,
+      PyTuple_Pack(kAllGiven, clock, argument(arguments, 0), argument(arguments, 1), argument(arguments, 2)));
 }
 
 }  // namespace smdp::timing

@@ -98,9 +98,7 @@ PyObject* add_hook(PyObject* given, PyObject* tensor, PyObject* function) {
 PyObject* hook_beginning(PyObject* given, PyObject* tensors) {
   const int may_exchange = has_group(given);
   if (may_exchange <= 0) return may_exchange < 0 ? nullptr : none();
-  PyObject* first = tensors;
-  if (PyList_Check(tensors) && PyList_Size(tensors) > 0) first = PyList_GetItem(tensors, 0);
-  if (PyTuple_Check(tensors) && PyTuple_Size(tensors) > 0) first = PyTuple_GetItem(tensors, 0);
+  PyObject* first = first_of(tensors);
   if (reinterpret_cast<PyObject*>(Py_TYPE(first)) != argument(given, kTensor)) return none();
   const int is_traced = is_compiled(given);
   if (is_traced != 0) return is_traced < 0 ? nullptr : none();
@@ -182,13 +180,7 @@ PyObject* passes(PyObject* clock, PyObject* arguments) {
     Py_DECREF(given);
     return nullptr;
   }
-  Py_INCREF(given);
-  PyObject* first = function_of(begin, given);
-  PyObject* second = function_of(end, given);
-  if (first != nullptr && second != nullptr) return Py_BuildValue("NN", first, second);
-  Py_XDECREF(first);
-  Py_XDECREF(second);
-  return nullptr;
+  return functions_of(begin, end, given);
 }
 
 }  // namespace smdp::timing

@@ -287,6 +287,16 @@ class Loading:
             self._all_fetches.append(fetches)
         return fetches
 
+    def begin(self) -> Start:
+        """A fetch begins in this thread."""
+        if not self.bytes_read.is_counting:
+            self.bytes_read.begin()
+        return self.fetches_here().begin()
+
+    def end(self, start: Start, batches: int) -> None:
+        if self.fetches_here().end(start, batches) >= self.bytes_read.until:
+            self.bytes_read.end()
+
     def in_child(self) -> "Sender":
         """In a forked child: what measures the fetches there, if it is a worker of the loader."""
         for fetches in self._all_fetches:

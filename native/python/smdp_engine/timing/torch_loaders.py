@@ -239,7 +239,7 @@ def samples_of(batch: Any, depth: int = _DEEPEST) -> int:
     return next(filter(None, (samples_of(item, depth - 1) for item in items)), 0)
 
 
-def measure_fetches(meter: Union[Loading, Sender]) -> None:  # noqa: C901
+def measure_fetches(meter: Union[Loading, Sender]) -> None:
     fetchers = importlib.import_module("torch.utils.data._utils.fetch")
     worker_info = importlib.import_module("torch.utils.data").get_worker_info
     here: Any = meter
@@ -250,35 +250,20 @@ def measure_fetches(meter: Union[Loading, Sender]) -> None:  # noqa: C901
 
     os.register_at_fork(after_in_child=in_child)
 
-    def fetch_in_child(function: Any, fetcher: Any, index: Any) -> Any:
-        # Only the workers of the rank's loaders count: the script may start other processes that load data.
-        if not (worker_info() and here.is_child_of_rank):
-            return function(fetcher, index)
-        start = here.begin()
-        batches = 0
-        try:
-            batch = function(fetcher, index)
-            batches = 1
-            return batch
-        finally:
-            here.end(start, batches)
-
     def measure(function: Any) -> Any:
         def fetch_here(fetcher: Any, index: Any) -> Any:
-            if here.is_sender:
-                return fetch_in_child(function, fetcher, index)
-            bytes_read, fetches = here.bytes_read, here.fetches_here()
-            if not bytes_read.is_counting:
-                bytes_read.begin()
-            start = fetches.begin()
+            own = here  # also in a child that is forked in the fetch
+            # Only the workers of the rank's loaders count: the script may start other processes that load data.
+            if own.is_sender and not (worker_info() and own.is_child_of_rank):
+                return function(fetcher, index)
+            start = own.begin()
             batches = 0
             try:
                 batch = function(fetcher, index)
                 batches = 1
                 return batch
             finally:
-                if fetches.end(start, batches) >= bytes_read.until:
-                    bytes_read.end()
+                own.end(start, batches)
 
         run = fetch_here if here.is_sender else here.fetches_here().around(here.bytes_read, function, fetch_here)
 
