@@ -17,7 +17,8 @@ lines at its start describe the rest:
     # measured N MB/s on N hosts   what an earlier run of the job read
     # alone                        do not add `schema: 1` before it
 
-A block of Python after the YAML is the script, ``src/train.py``.
+A block of Python after the YAML is the script, ``src/train.py``. Below ``## Right``, a sentence replaces a block that
+equals that below ``## Wrong``: "The script does not change.", or "The job file does not change."
 """
 
 from __future__ import annotations
@@ -52,20 +53,24 @@ PAGES = sorted(page for page in (ROOT / "docs" / "errors").glob("*.md") if not _
 
 def block(page: Path, title: str) -> str:
     """The YAML block below ``## title``."""
-    return _blocks(page, title)[0]
+    found = _block(page, title, "yaml", "The job file does not change.")
+    assert found is not None, f"{page.name}: no block of YAML below ## {title}"
+    return found
 
 
 def script(page: Path, title: str) -> str | None:
     """The block of Python after that."""
-    return _blocks(page, title)[1] or None
+    return _block(page, title, "python", "The script does not change.")
 
 
-def _blocks(page: Path, title: str) -> tuple[str, str]:
-    form = rf"^## {title}\n\n```yaml\n(.*?)^```$(?:\n\n```python\n(.*?)^```$)?"
-    found = re.findall(form, page.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(found) == 1, f"{page.name}: one block below ## {title}"
-    yaml, python = found[0]
-    return str(yaml), str(python)
+def _block(page: Path, title: str, language: str, same: str) -> str | None:
+    section = re.search(rf"^## {title}$(.*?)(?=^## |\Z)", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert section, f"{page.name}: no ## {title}"
+    found = re.findall(rf"^```{language}\n(.*?)^```$", section[1], re.MULTILINE | re.DOTALL)
+    assert len(found) + section[1].count(f"\n{same}\n") <= 1, f"{page.name}: one block of {language} below ## {title}"
+    if f"\n{same}\n" in section[1]:
+        return _block(page, "Wrong", language, same)
+    return str(found[0]) if found else None
 
 
 def diagnostics_of(
