@@ -158,7 +158,9 @@ void FailureDetector::report_wait(Operation& operation, TimePoint now) {
   }
 }
 
-// The ranks that some rank waits for, and that report no wait of their own.
+// The ranks that some rank waits for, and that report no wait of their own, in this call or in another one
+// that runs: a rank that reports a wait in another call may not have made this one yet. Where that leaves
+// no rank, the cause is in the other calls.
 std::vector<int> FailureDetector::find_causes(Operation& operation) const {
   const std::vector<int> direct = operation.waiting_for().ranks;
   std::set<int> suspects = operation.watch().suspects;
@@ -168,10 +170,21 @@ std::vector<int> FailureDetector::find_causes(Operation& operation) const {
     reporters.insert(rank);
     suspects.insert(suspicion.suspects.begin(), suspicion.suspects.end());
   }
-  std::vector<int> causes;
-  std::ranges::copy_if(suspects, std::back_inserter(causes),
-                       [&](int rank) { return rank != rank_ && !reporters.contains(rank); });
-  return causes.empty() ? direct : causes;
+  std::set<int> suspects_elsewhere;
+  for (const auto& [call, other] : calls_.running()) {
+    const Operation::Watch& watch = other->watch();
+    reporters.insert(watch.reporters.begin(), watch.reporters.end());
+    suspects_elsewhere.insert(watch.suspects.begin(), watch.suspects.end());
+  }
+  for (const std::set<int>* const among : {&suspects, &suspects_elsewhere}) {
+    std::vector<int> causes;
+    std::ranges::copy_if(*among, std::back_inserter(causes),
+                         [&](int rank) { return rank != rank_ && !reporters.contains(rank); });
+    if (!causes.empty()) {
+      return causes;
+    }
+  }
+  return direct;
 }
 
 std::string FailureDetector::describe_causes(Operation& operation) const {
