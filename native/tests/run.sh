@@ -4,8 +4,8 @@
 # simulated jobs of the same seeds must give the same hash in every build. Prints a count for each and exits with 1 if
 # any test failed.
 #
-# Tests in simulated time run on one core and have no deadline on a real clock. They run beside the other tests, with the
-# lowest priority.
+# The tests in real time mostly wait, so they run as two shards side by side. Tests in simulated time run on one core and
+# have no deadline on a real clock. They run beside the other tests, with the lowest priority.
 set -eu
 
 source=$(cd "$(dirname "$0")/.." && pwd)
@@ -14,8 +14,8 @@ failed=0
 first=
 simulated='World*:*Breached*:Model*:*ModelShapes*:*WrongQuestionLines*'
 large='*ALargeBuffer*'
-process=
-trap '[ -z "$process" ] || kill "$process" 2> /dev/null || true' EXIT
+processes=
+trap '[ -z "$processes" ] || kill $processes 2> /dev/null || true' EXIT
 trap 'exit 130' INT TERM
 [ $# -gt 0 ] || set -- release asan tsan
 
@@ -34,13 +34,19 @@ for kind in "$@"; do
   nice -n 10 cmake --build "$build" --parallel "$jobs" > "$build/build.log" 2>&1 || { cat "$build/build.log"; exit 1; }
   export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=0 SMDP_WORLD_SEEDS=$seeds
   nice -n 19 "$build/tests/test_native" --gtest_brief=1 --gtest_filter="$simulated" > "$build/simulated.log" 2>&1 &
-  process=$!
+  processes=$!
+  for shard in 0 1; do
+    GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX=$shard "$build/tests/test_native" --gtest_brief=1 \
+      --gtest_filter="-$simulated${left_out:+:$left_out}" > "$build/shard-$shard.log" 2>&1 &
+    processes="$processes $!"
+  done
   status=0
-  sh -c '"$1/tests/test_native" --gtest_brief=1 --gtest_filter="-$2" && "$1/fuzz/replay_corpora" --gtest_brief=1' \
-    run "$build" "$simulated${left_out:+:$left_out}" > "$build/test.log" 2>&1 || status=$?
-  wait "$process" || status=$?
-  process=
-  cat "$build/simulated.log" >> "$build/test.log"
+  for process in $processes; do
+    wait "$process" || status=$?
+  done
+  processes=
+  "$build/fuzz/replay_corpora" --gtest_brief=1 > "$build/replay.log" 2>&1 || status=$?
+  cat "$build/shard-0.log" "$build/shard-1.log" "$build/simulated.log" "$build/replay.log" > "$build/test.log"
   if [ $status -ne 0 ]; then
     failed=1
     cat "$build/test.log"
