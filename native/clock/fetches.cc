@@ -1,4 +1,4 @@
-// The fetches of a thread, as Fetches in smdp_engine/timing/loading.py, and the system's counters of a
+// The fetches of a thread, as Fetches in smdp_engine/timing/loader_work.py, and the system's counters of a
 // thread.
 #include <sys/resource.h>
 #include <unistd.h>
@@ -27,7 +27,7 @@ int64_t second_word(int descriptor, ssize_t& length) {
   return end == space ? -1 : number;
 }
 
-// The fetches of one thread, as Fetches in smdp_engine/timing/loading.py.
+// The fetches of one thread, as Fetches in smdp_engine/timing/loader_work.py.
 struct Fetches {
   PyObject_HEAD int descriptor;  // of the thread's `schedstat`, -1 without it
   char has_queued;
@@ -48,7 +48,7 @@ struct Start {
 };
 constexpr int64_t kNotRead = -2;
 
-// The base class of BytesRead in smdp_engine/timing/loading.py.
+// The base class of BytesRead in smdp_engine/timing/loader_work.py.
 struct Counting {
   PyObject_HEAD char is_counting;
   long long until;

@@ -39,7 +39,7 @@ def victims(job: Job) -> dict[str, list[int]]:
         "entrypoint": [
             one for one in processes(environment, "smdp_entrypoint\0") if one not in processes("\0LOCAL_RANK=")
         ],
-        "host": processes("smdp_launch.localcloud.runtime.host", mark),
+        "host": processes("smdp_launch.localcloud.runtime.host_process", mark),
         "supervisor": processes("smdp_launch.localcloud.runtime.supervisor", mark),
         "server": processes("smdp_launch.localcloud.server\0", mark),
         "client": processes(str(LAUNCHER), f"SOAK={job.name}"),

@@ -10,7 +10,7 @@ from functools import partial
 from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.errors import Refused, ServiceProblem
 from smdp_launch.jobfile.model.spec import JobSpec
-from smdp_launch.jobs.preflight import account, network, permissions, quotas, training_plan
+from smdp_launch.jobs.preflight import account, buckets, network, permissions, quotas, training_plan
 from smdp_launch.jobs.preflight.check import Account, Check, Result, result_of, run
 from smdp_launch.jobs.preflight.weekly_budget import weekly_budget
 from smdp_launch.jobs.service.clients import Clients
@@ -22,9 +22,9 @@ HOSTING = "SMDP824"
 CHECKS = (
     Check("SMDP811", "identity", True, account.identity),
     Check("SMDP812", "role", True, account.role),
-    Check("SMDP813", "buckets", True, account.buckets),
+    Check("SMDP813", "buckets", True, buckets.buckets),
     Check("SMDP814", "image", True, account.image),
-    Check("SMDP815", "data", False, account.data),
+    Check("SMDP815", "data", False, buckets.data),
     Check("SMDP816", "quota", False, quotas.training_quota),
     Check("SMDP817", "network", False, network.network),
     Check("SMDP818", "hosts together", False, network.hosts_together),

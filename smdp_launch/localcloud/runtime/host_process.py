@@ -1,4 +1,4 @@
-"""`python -m smdp_launch.localcloud.runtime.host SPEC` is one simulated host. The supervisor starts each of them.
+"""`python -m smdp_launch.localcloud.runtime.host_process SPEC` is one simulated host. The supervisor starts each.
 
 This process monitors the host: it creates the namespaces, starts the training entrypoint as their process 1 and exits
 with the entrypoint's exit code (128+N for a signal). It forwards SIGTERM; SIGUSR1 ends everything at once, and the end

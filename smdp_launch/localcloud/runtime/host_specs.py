@@ -26,7 +26,7 @@ from smdp_launch.localcloud.layout import JobFolder
 from smdp_launch.localcloud.processes import hang_signal
 from smdp_launch.localcloud.protocol import role_credentials
 from smdp_launch.localcloud.protocol.signatures import Credentials, Holder, job_hash
-from smdp_launch.localcloud.runtime.host import HostSpec
+from smdp_launch.localcloud.runtime.host_process import HostSpec
 from smdp_launch.localcloud.runtime.host_resources import HostResources
 from smdp_launch.localcloud.runtime.port_lease import Lease
 from smdp_launch.localcloud.runtime.tree import HostTree, host_number

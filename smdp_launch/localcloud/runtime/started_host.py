@@ -14,7 +14,7 @@ from typing import Any
 from smdp_launch.event_lines import event_of, split_line
 from smdp_launch.localcloud.host_log import HostLog
 from smdp_launch.localcloud.processes import kill_processes_below
-from smdp_launch.localcloud.runtime.host import HostSpec
+from smdp_launch.localcloud.runtime.host_process import HostSpec
 from smdp_launch.localcloud.runtime.outcome import REASON_LIMIT
 from smdp_launch.localcloud.runtime.tree import HostTree
 
@@ -36,7 +36,7 @@ class Host:
         self._ended_at = 0.0
         spec.write(tree.spec)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "smdp_launch.localcloud.runtime.host", str(tree.spec)],
+            [sys.executable, "-m", "smdp_launch.localcloud.runtime.host_process", str(tree.spec)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

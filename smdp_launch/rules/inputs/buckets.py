@@ -1,4 +1,4 @@
-"""Locations in S3 that are well-formed but that cannot be what the user meant."""
+"""Names and regions of buckets; keys in S3 that are well-formed but that cannot be what the user meant."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from smdp_launch.catalog import buckets
+from smdp_launch.catalog.regions import region_known, regions
 from smdp_launch.diagnostics import Severity
 from smdp_launch.jobfile.model.channels import S3Channel
 from smdp_launch.jobfile.model.derived import is_variable
@@ -29,6 +30,26 @@ def bucket_name(facts: Facts) -> Iterator[Problem]:
         if reason is not None:
             message = f"S3 has no bucket {bucket}: {reason}"
             yield Problem(places[0], message, "name one of your buckets", also=tuple(places[1:]))
+
+
+@rule("SMDP413", "region", severity=Severity.WARNING)
+def bucket_region(facts: Facts) -> Iterator[Problem]:
+    region = facts.spec.region
+    if not region_known(region):
+        return
+    by_region: dict[str, list[Location]] = {}
+    for at, uri in locations(facts):
+        bucket = S3Location.parse(uri).bucket
+        in_name = (one for one in regions() if re.search(rf"(^|[-.]){one}($|[-.])", bucket))
+        other = buckets.region(bucket) or next(in_name, None)
+        if other not in (None, region):
+            by_region.setdefault(other, []).append(at)
+    for other, places in by_region.items():
+        what = "the bucket's name says" if len(places) == 1 else "these buckets' names say"
+        fields = "" if len(places) == 1 else f": {listed(['.'.join(map(str, at)) for at in places])}"
+        message = f"{what} {other}, but the job runs in {region}{fields}"
+        help_ = f"name a bucket in {region}: SageMaker refuses buckets of other regions"
+        yield Problem(places[0], message, help_, also=tuple(places[1:]))
 
 
 @rule("SMDP425", severity=Severity.WARNING)

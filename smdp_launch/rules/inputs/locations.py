@@ -1,19 +1,14 @@
-"""Locations in S3 and folders in the container that must not overlap, and the regions of buckets."""
+"""Locations in S3 and folders in the container that must not overlap."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from smdp_launch.catalog import buckets
-from smdp_launch.catalog.regions import region_known, regions
 from smdp_launch.diagnostics import Severity
 from smdp_launch.jobfile.model.derived import bracket_text, default_checkpoint_location
 from smdp_launch.jobfile.yaml.document import Location
-from smdp_launch.request.names import S3Location
 from smdp_launch.rules.base.facts import Facts, Problem, rule
-from smdp_launch.units import listed
 
 #: Folders of the container that SageMaker fills or uploads itself.
 _PLATFORM = ("/opt/ml/input", "/opt/ml/model", "/opt/ml/output", "/opt/ml/code")
@@ -34,26 +29,6 @@ def _written_locations(facts: Facts) -> Iterator[tuple[Location, str]]:
         yield ("checkpoint", "s3"), facts.spec.checkpoint.s3
     if facts.has("tracking.tensorboard.s3") and facts.spec.tracking.tensorboard is not None:
         yield ("tracking", "tensorboard", "s3"), facts.spec.tracking.tensorboard.s3
-
-
-@rule("SMDP413", "region", severity=Severity.WARNING)
-def bucket_region(facts: Facts) -> Iterator[Problem]:
-    region = facts.spec.region
-    if not region_known(region):
-        return
-    by_region: dict[str, list[Location]] = {}
-    for at, uri in locations(facts):
-        bucket = S3Location.parse(uri).bucket
-        in_name = (one for one in regions() if re.search(rf"(^|[-.]){one}($|[-.])", bucket))
-        other = buckets.region(bucket) or next(in_name, None)
-        if other not in (None, region):
-            by_region.setdefault(other, []).append(at)
-    for other, places in by_region.items():
-        what = "the bucket's name says" if len(places) == 1 else "these buckets' names say"
-        fields = "" if len(places) == 1 else f": {listed(['.'.join(map(str, at)) for at in places])}"
-        message = f"{what} {other}, but the job runs in {region}{fields}"
-        help_ = f"name a bucket in {region}: SageMaker refuses buckets of other regions"
-        yield Problem(places[0], message, help_, also=tuple(places[1:]))
 
 
 @rule("SMDP416", severity=Severity.WARNING)

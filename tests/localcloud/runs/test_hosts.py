@@ -21,7 +21,7 @@ from smdp_launch.localcloud.isolation import namespaces
 from smdp_launch.localcloud.isolation.namespaces import View
 from smdp_launch.localcloud.processes import handles_sigterm
 from smdp_launch.localcloud.runtime import port_lease
-from smdp_launch.localcloud.runtime.host import HostSpec
+from smdp_launch.localcloud.runtime.host_process import HostSpec
 from smdp_launch.localcloud.runtime.started_host import Host, wait_until
 from smdp_launch.localcloud.runtime.tree import HostTree
 from tests.support.isolation import namespace_refusal

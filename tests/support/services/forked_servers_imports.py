@@ -8,7 +8,7 @@ from tests.support.services import forked_servers
 isolate()
 for _name in (
     "smdp_launch.localcloud.server.server",
-    "smdp_launch.localcloud.runtime.host",
+    "smdp_launch.localcloud.runtime.host_process",
     *forked_servers.PROGRAMS[1:],
 ):
     importlib.import_module(_name)

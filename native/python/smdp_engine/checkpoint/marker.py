@@ -5,10 +5,8 @@ Hosts write their parts to disks of their own, and the platform's copy in S3 com
 may exist before the files that it lists.
 """
 
-import contextlib
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional
 
@@ -78,10 +76,3 @@ def damaged_file(path: Path, names: Iterable[str]) -> Optional[str]:
         except (OSError, KeyError):
             return name
     return None
-
-
-def remove_checkpoint(path: Path) -> None:
-    """Remove the marker first, so that no moment leaves a marker without its files. Several ranks may do it at once."""
-    with contextlib.suppress(OSError):
-        (path / MARKER).unlink()
-    shutil.rmtree(str(path), ignore_errors=True)

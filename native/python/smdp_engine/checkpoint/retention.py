@@ -1,6 +1,15 @@
-"""Which checkpoints are retained."""
+"""Which checkpoints are retained, and the removal of the others.
 
+A save ends with it (saving.py, single_file.py, tensorflow_objects.py). Checkpoints in S3 are deleted only on request,
+by smdp_launch/jobs/checkpoints/deletion.py.
+"""
+
+import contextlib
+import shutil
+from pathlib import Path
 from typing import Iterable, Optional, Set, Tuple
+
+from .marker import MARKER
 
 
 def checked_retention(keep_last: int, keep_every: Optional[int]) -> Tuple[int, Optional[int]]:
@@ -15,3 +24,10 @@ def retained(steps: Iterable[int], keep_last: int, keep_every: Optional[int]) ->
     """The ``keep_last`` newest of these steps, and the multiples of ``keep_every``."""
     ordered = sorted(steps, reverse=True)
     return set(ordered[:keep_last]) | {step for step in ordered if keep_every and step % keep_every == 0}
+
+
+def remove_checkpoint(path: Path) -> None:
+    """Remove the marker first, so that no moment leaves a marker without its files. Several ranks may do it at once."""
+    with contextlib.suppress(OSError):
+        (path / MARKER).unlink()
+    shutil.rmtree(str(path), ignore_errors=True)

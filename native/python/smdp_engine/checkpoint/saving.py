@@ -17,11 +17,11 @@ from torch.distributed.checkpoint.planner import ReadItem, SavePlan
 
 from .commit import Agreement, Outcome, Part, error_of
 from .errors import CheckpointError
-from .marker import MARKER, path_of, remove_checkpoint, steps_in, write_marker
+from .marker import MARKER, path_of, steps_in, write_marker
 from .planning import Buffers, SharingPlanner, is_replica, plan_key
 from .random_state import random_state, restore_random_state
 from .ranks import begin_to_agree, gather_to_first, rank, scatter_from_first, world_size
-from .retention import retained
+from .retention import remove_checkpoint, retained
 from .structure import put_tensors, take_tensors
 from .written_files import Facts, WrittenFiles, writer_at
 

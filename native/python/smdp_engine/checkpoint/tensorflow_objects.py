@@ -14,9 +14,9 @@ from typing import Any, Dict, Optional, Union
 
 from .disk import checkpoint_folder, digest, sync
 from .errors import CheckpointError
-from .marker import MARKER, path_of, remove_checkpoint, steps_in, write_marker
+from .marker import MARKER, path_of, steps_in, write_marker
 from .notice import report_save
-from .retention import checked_retention, retained
+from .retention import checked_retention, remove_checkpoint, retained
 from .selection import choose_step
 
 _PREFIX = "state"

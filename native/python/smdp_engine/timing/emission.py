@@ -12,7 +12,7 @@ from .. import tracking
 from ..phases import PHASES
 from .clock import Clock, new_clock
 from .event_pipe import EventPipe, event_pipe
-from .loading import Loading, rank_of_this_process
+from .loader_work import Loading, rank_of_this_process
 
 VARIABLE = "SMDP_TIMING_S"
 DEFAULT_S = 5.0

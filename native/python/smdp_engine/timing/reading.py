@@ -11,7 +11,7 @@ A part begins after a backward pass or an optimizer's step, and ends with the ne
 from typing import Optional, Tuple
 
 from .clock import FORWARD, INPUT, OTHER, Clock
-from .loading import Counters, Loading, Work
+from .loader_work import Counters, Loading, Work
 
 _LEAST_BYTES = 4096  # a thread that reads less reads no data
 

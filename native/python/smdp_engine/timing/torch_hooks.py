@@ -22,9 +22,9 @@ from . import common_hooks, emission, libraries, torch_backward, torch_copies, t
 from .after_import import after_import
 from .clock import EXCHANGE, FORWARD, INPUT, OPTIMIZER, OTHER, Clock, measured, measured_saves
 from .common_hooks import replace
-from .loading import BytesRead, Counters, Fetches, Loading, Sender, sender_to_rank
+from .exchange_waits import Waiting
+from .loader_work import BytesRead, Counters, Fetches, Loading, Sender, sender_to_rank
 from .native import MODULE
-from .waiting import Waiting
 
 torch: Any = importlib.import_module("torch")
 

@@ -21,7 +21,7 @@ from typing import Any, Callable, Iterator, Union, cast
 from .after_import import after_import
 from .clock import EVALUATION, FORWARD, INPUT, OPTIMIZER, OTHER, Clock, measured
 from .common_hooks import replace
-from .loading import Loading, Sender
+from .loader_work import Loading, Sender
 from .native import MODULE
 from .reading import Reading
 

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.torch, measured_rank.needs_torch]
 WITHOUT = "import sys; sys.modules['smdp_engine._clock'] = None\n"
 TRAINS = """
 import io, threading
-from smdp_engine.timing import loading
+from smdp_engine.timing import loader_work
 model = torch.nn.Linear(3, 1)
 optimizer = torch.optim.SGD(model.parameters(), 1e-3)
 dist.init_process_group("gloo")

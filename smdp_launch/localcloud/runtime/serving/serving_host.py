@@ -13,7 +13,7 @@ from typing import Any
 from smdp_launch.localcloud.host_log import HostLog
 from smdp_launch.localcloud.layout import LOG_SUFFIX
 from smdp_launch.localcloud.processes import memory_below
-from smdp_launch.localcloud.runtime.host import HostSpec
+from smdp_launch.localcloud.runtime.host_process import HostSpec
 from smdp_launch.localcloud.runtime.serving.health import HealthCheck
 from smdp_launch.localcloud.runtime.serving.model_data import share
 from smdp_launch.localcloud.runtime.started_host import Host

@@ -12,7 +12,7 @@ from smdp_launch.localcloud.environment import host_environment
 from smdp_launch.localcloud.isolation.namespaces import View
 from smdp_launch.localcloud.layout import EndpointFolder
 from smdp_launch.localcloud.protocol.signatures import Credentials, Holder, job_hash
-from smdp_launch.localcloud.runtime.host import HostSpec
+from smdp_launch.localcloud.runtime.host_process import HostSpec
 from smdp_launch.localcloud.runtime.host_specs import LONGEST_TMP, visible_paths
 from smdp_launch.localcloud.runtime.serving.model_data import container_of
 from smdp_launch.localcloud.runtime.serving.serving_host import PORT, Address
