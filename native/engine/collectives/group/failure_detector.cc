@@ -162,7 +162,7 @@ void FailureDetector::report_wait(Operation& operation, TimePoint now) {
 // that runs: a rank that reports a wait in another call may not have made this one yet. Where that leaves
 // no rank, the cause is in the other calls.
 std::vector<int> FailureDetector::find_causes(Operation& operation) const {
-  const std::vector<int> direct = operation.waiting_for().ranks;
+  std::vector<int> direct = operation.waiting_for().ranks;
   std::set<int> suspects = operation.watch().suspects;
   suspects.insert(direct.begin(), direct.end());
   std::set<int> reporters = operation.watch().reporters;
