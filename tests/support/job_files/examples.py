@@ -53,24 +53,27 @@ PAGES = sorted(page for page in (ROOT / "docs" / "errors").glob("*.md") if not _
 
 def block(page: Path, title: str) -> str:
     """The YAML block below ``## title``."""
-    found = _block(page, title, "yaml", "The job file does not change.")
-    assert found is not None, f"{page.name}: no block of YAML below ## {title}"
-    return found
+    return _blocks(page, title)[0]
 
 
 def script(page: Path, title: str) -> str | None:
     """The block of Python after that."""
-    return _block(page, title, "python", "The script does not change.")
+    return _blocks(page, title)[1] or None
 
 
-def _block(page: Path, title: str, language: str, same: str) -> str | None:
-    section = re.search(rf"^## {title}$(.*?)(?=^## |\Z)", page.read_text(), re.MULTILINE | re.DOTALL)
-    assert section, f"{page.name}: no ## {title}"
-    found = re.findall(rf"^```{language}\n(.*?)^```$", section[1], re.MULTILINE | re.DOTALL)
-    assert len(found) + section[1].count(f"\n{same}\n") <= 1, f"{page.name}: one block of {language} below ## {title}"
-    if f"\n{same}\n" in section[1]:
-        return _block(page, "Wrong", language, same)
-    return str(found[0]) if found else None
+def _blocks(page: Path, title: str) -> tuple[str, str]:
+    form = (
+        rf"^## {title}\n\n(?:```yaml\n(.*?)^```|(The job file does not change\.))$"
+        r"(?:\n\n(?:```python\n(.*?)^```|(The script does not change\.))$)?"
+    )
+    found = re.findall(form, page.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(found) == 1, f"{page.name}: one block below ## {title}"
+    yaml, same_yaml, python, same_python = found[0]
+    if same_yaml or same_python:
+        assert title == "Right", f"{page.name}: the example below ## {title} is not complete"
+        wrong_yaml, wrong_python = _blocks(page, "Wrong")
+        yaml, python = yaml or wrong_yaml, (wrong_python if same_python else python)
+    return str(yaml), str(python)
 
 
 def diagnostics_of(
