@@ -160,23 +160,23 @@ void FailureDetector::report_wait(Operation& operation, TimePoint now) {
 
 // The ranks that some rank waits for, and that report no wait of their own, in this call or in another one
 // that runs: a rank that reports a wait in another call may not have made this one yet. Where that leaves
-// no rank, the cause is in the other calls.
+// no rank, the cause is in the other calls. `operation` runs.
 std::vector<int> FailureDetector::find_causes(Operation& operation) const {
   std::vector<int> direct = operation.waiting_for().ranks;
   std::set<int> suspects = operation.watch().suspects;
   suspects.insert(direct.begin(), direct.end());
-  std::set<int> reporters = operation.watch().reporters;
+  std::set<int> reporters;
   for (const auto& [rank, suspicion] : suspicions_) {
     reporters.insert(rank);
     suspects.insert(suspicion.suspects.begin(), suspicion.suspects.end());
   }
-  std::set<int> suspects_elsewhere;
+  std::set<int> suspects_in_any_call;
   for (const auto& [call, other] : calls_.running()) {
     const Operation::Watch& watch = other->watch();
     reporters.insert(watch.reporters.begin(), watch.reporters.end());
-    suspects_elsewhere.insert(watch.suspects.begin(), watch.suspects.end());
+    suspects_in_any_call.insert(watch.suspects.begin(), watch.suspects.end());
   }
-  for (const std::set<int>* const among : {&suspects, &suspects_elsewhere}) {
+  for (const std::set<int>* const among : {&suspects, &suspects_in_any_call}) {
     std::vector<int> causes;
     std::ranges::copy_if(*among, std::back_inserter(causes),
                          [&](int rank) { return rank != rank_ && !reporters.contains(rank); });

@@ -1,7 +1,7 @@
 """Which checkpoints are retained, and the removal of the others.
 
-A save ends with it (saving.py, single_file.py, tensorflow_objects.py). Checkpoints in S3 are deleted only on request,
-by smdp_launch/jobs/checkpoints/deletion.py.
+Each save removes them at its end (saving.py, single_file.py, tensorflow_objects.py). Checkpoints in S3 are deleted only
+on request, by smdp_launch/jobs/checkpoints/deletion.py.
 """
 
 import contextlib
