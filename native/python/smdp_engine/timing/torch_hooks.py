@@ -116,15 +116,26 @@ def _measure_exchanges(clock: Clock) -> None:
 def _measure_optimizers(clock: Clock, loaders: torch_loaders.Loaders) -> None:
     optimizers = importlib.import_module("torch.optim.optimizer")
     if MODULE is None:
-        before, after = map(not_compiled, _optimizer_hooks(clock, loaders))
+        hooks = _optimizer_hooks(clock, loaders)
     else:
         with_closure = functools.partial(_with_measured_closure, clock)
         before, after = cast(Any, clock).optimizer_hooks(loaders.leave_loop, loaders.enter_loop, with_closure)
+        hooks = _in_python(before), _in_python(after)
+    before, after = map(not_compiled, hooks)
     if hasattr(optimizers, "register_optimizer_step_post_hook"):  # since torch 2.0
         optimizers.register_optimizer_step_pre_hook(before)
         optimizers.register_optimizer_step_post_hook(after)
     else:
         _wrap_steps(optimizers.Optimizer, before, after)
+
+
+def _in_python(native: Any) -> Any:
+    """The native function as a function that torch.compile can skip: it warns of a native one in a compiled step."""
+
+    def hook(*arguments: Any) -> Any:
+        return native(*arguments)
+
+    return hook
 
 
 def _optimizer_hooks(clock: Clock, loaders: torch_loaders.Loaders) -> Tuple[Any, Any]:
