@@ -27,7 +27,7 @@ c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<Store>& store,
 // Afterwards no thread of the adapter uses Python, torch or a device.
 void retire() {
   Launcher::close_all();
-  Line::close_all();
+  TaskThread::close_all();
   smdp_adapters::Completer::retire();
 }
 

@@ -34,7 +34,7 @@
 #include "../common/step_order.h"
 #include "collectives.h"
 #include "host_parts.h"
-#include "line.h"
+#include "task_thread.h"
 #include "work.h"
 
 namespace smdp_torch {
@@ -244,7 +244,7 @@ class LocalFirst {
   WorkPtr all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op, Exchange exchange) {
     const Own work = c10::make_intrusive<LocalFirstWork>(rank_, Tensors{tensor});
     auto job = std::make_shared<Job>(Job{work, tensor, {}, {}, {}, op, std::move(exchange)});
-    if (!down_.add([this, job] { within_host(job); })) {
+    if (!scatter_thread_.add([this, job] { sum_within_host(job); })) {
       TORCH_CHECK(false, "smddp: this process group was destroyed");
     }
     return work;
@@ -252,8 +252,8 @@ class LocalFirst {
 
   // The exchanges must have ended, or fail soon. The caller may hold Python's lock.
   void close() {
-    down_.close();
-    up_.close();
+    scatter_thread_.close();
+    gather_thread_.close();
   }
   // The process groups within the host.
   [[nodiscard]] std::vector<BackendPtr> groups() const { return {scatter_, gather_}; }
@@ -270,7 +270,7 @@ class LocalFirst {
   };
 
   // Step 1, and the start of step 2.
-  void within_host(const std::shared_ptr<Job>& job) {
+  void sum_within_host(const std::shared_ptr<Job>& job) {
     job->work->run("", [&] {
       const std::string why = broken();
       TORCH_CHECK(why.empty(), why);
@@ -279,13 +279,13 @@ class LocalFirst {
     job->work->run(local_failure(), [&] { scatter(*job); });
     job->work->run("", [&] { start_exchange(*job); });
     note_failure(*job);
-    if (!up_.add([this, job] { over_hosts(job); })) {
+    if (!gather_thread_.add([this, job] { complete(job); })) {
       job->work->run("", [] { TORCH_CHECK(false, "the process group was destroyed"); });
       job->work->finish(job->work);
     }
   }
   // The end of step 2, and step 3.
-  void over_hosts(const std::shared_ptr<Job>& job) {
+  void complete(const std::shared_ptr<Job>& job) {
     job->work->run("", [&] { end_exchange(*job); });
     job->work->run(local_failure(), [&] { gather(*job); });
     note_failure(*job);
@@ -383,8 +383,8 @@ class LocalFirst {
   int64_t end_ = 0;
   std::mutex broken_mutex_;
   std::string broken_;  // guarded by broken_mutex_: why every call fails
-  Line down_;
-  Line up_;
+  TaskThread scatter_thread_;
+  TaskThread gather_thread_;
 };
 
 }  // namespace smdp_torch

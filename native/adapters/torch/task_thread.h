@@ -16,17 +16,17 @@
 
 namespace smdp_torch {
 
-class Line {
+class TaskThread {
  public:
   using Task = std::function<void()>;  // throws nothing
 
-  Line() {
+  TaskThread() {
     const std::lock_guard lock(all_mutex_);
     all_.insert(this);
   }
-  Line(const Line&) = delete;
-  Line& operator=(const Line&) = delete;
-  ~Line() {
+  TaskThread(const TaskThread&) = delete;
+  TaskThread& operator=(const TaskThread&) = delete;
+  ~TaskThread() {
     close();
     const std::lock_guard lock(all_mutex_);
     all_.erase(this);
@@ -61,8 +61,8 @@ class Line {
   }
   static void close_all() {
     const std::lock_guard lock(all_mutex_);
-    for (Line* line : all_) {
-      line->close();
+    for (TaskThread* thread : all_) {
+      thread->close();
     }
   }
 
@@ -85,7 +85,7 @@ class Line {
 
   // Of the process; never destroyed, since a script may leave groups alive.
   inline static std::mutex& all_mutex_ = *new std::mutex;
-  inline static std::set<Line*>& all_ = *new std::set<Line*>;
+  inline static std::set<TaskThread*>& all_ = *new std::set<TaskThread*>;
 
   const pid_t owner_ = getpid();
   std::mutex close_mutex_;
