@@ -12,7 +12,6 @@ from pathlib import Path
 
 from smdp_launch.diagnosis.verdict import Verdict, diagnose
 from smdp_launch.errors import Refused
-from smdp_launch.jobs.automatic_resume import due_retry
 from smdp_launch.jobs.checkpoints.listing import Checkpoints, list_checkpoints
 from smdp_launch.jobs.follow import Ended, Follower, FollowEvent, StatusChanged
 from smdp_launch.jobs.input_record import record_input
@@ -21,6 +20,7 @@ from smdp_launch.jobs.logs.read import LogFilter, read_lines
 from smdp_launch.jobs.records.history import LOCAL, record_end
 from smdp_launch.jobs.records.outcome import Outcome
 from smdp_launch.jobs.resume import prepare, resume
+from smdp_launch.jobs.retries import due_retry
 from smdp_launch.jobs.run import add_event, read_metrics
 from smdp_launch.jobs.service.clients import Clients, Connect, ignore_waiting
 from smdp_launch.jobs.service.retry import call_with_retries

@@ -12,10 +12,10 @@ from typing import Any
 
 from smdp_launch.catalog.faults import VARIABLE
 from smdp_launch.errors import Refused, ServiceProblem
-from smdp_launch.jobs.automatic_resume import RETRY_VARIABLE
 from smdp_launch.jobs.checkpoints.listing import Checkpoints, list_checkpoints
 from smdp_launch.jobs.records.history import record_resumption
 from smdp_launch.jobs.records.outcome import ENDED, Outcome
+from smdp_launch.jobs.retries import RETRY_VARIABLE
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.retry import call_with_retries
 from smdp_launch.jobs.status.description import Description, describe_training_job, description

@@ -47,8 +47,8 @@ def command(
     from smdp_launch.cli.render.job.launch import print_end
     from smdp_launch.cli.render.next_step import command_for_job, print_next
     from smdp_launch.cli.render.terminal.retries import print_retry
-    from smdp_launch.cli.shared.automatic_resume import follow_retries
     from smdp_launch.cli.shared.follow_session import Answer, FollowSession, RunOptions, interrupts_deferred
+    from smdp_launch.cli.shared.retries import follow_retries
     from smdp_launch.errors import ExitCode, WaitTimedOut
 
     table = read_prices(prices) if prices is not None else None

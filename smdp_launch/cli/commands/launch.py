@@ -114,8 +114,8 @@ class LaunchOptions:
 def _launch_local(checked: CheckedJob, request: LocalRequest, launch: LaunchOptions) -> ExitCode:
     from smdp_launch.cli.render.diagnostics import print_diagnostics
     from smdp_launch.cli.render.job.launch import print_end, print_local_end, print_local_start
-    from smdp_launch.cli.shared.automatic_resume import follow_retries
     from smdp_launch.cli.shared.follow_session import submit_and_follow, submit_with_progress
+    from smdp_launch.cli.shared.retries import follow_retries
     from smdp_launch.cli.shared.submission import require_receivers
     from smdp_launch.errors import ExitCode
     from smdp_launch.jobs.records.local_clouds import local_cloud_folder
@@ -260,8 +260,8 @@ def _submit_plan(
 ) -> ExitCode:
     from smdp_launch.cli.render.diagnostics import print_diagnostics
     from smdp_launch.cli.render.job.launch import print_end
-    from smdp_launch.cli.shared.automatic_resume import follow_retries
     from smdp_launch.cli.shared.follow_session import follow_created, submit_and_follow, submit_with_progress
+    from smdp_launch.cli.shared.retries import follow_retries
     from smdp_launch.cli.shared.submission import connect_for
     from smdp_launch.errors import ExitCode
 

@@ -62,9 +62,9 @@ def _resume_job(
     from smdp_launch.cli.render.job.resume import print_resumption
     from smdp_launch.cli.render.next_step import command_for_job, print_next
     from smdp_launch.cli.render.terminal.retries import print_retry
-    from smdp_launch.cli.shared.automatic_resume import follow_retries
     from smdp_launch.cli.shared.confirmation import confirm
     from smdp_launch.cli.shared.follow_session import Answer, FollowSession, RunOptions, interrupts_deferred
+    from smdp_launch.cli.shared.retries import follow_retries
     from smdp_launch.errors import ExitCode
     from smdp_launch.jobs.records.history import LOCAL
     from smdp_launch.jobs.resume import prepare, resume

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from smdp_launch.errors import ExitCode
-from smdp_launch.jobs.automatic_resume import RetryPolicy, failure_kind
 from smdp_launch.jobs.records.outcome import Outcome, outcome
+from smdp_launch.jobs.retries import RetryPolicy, failure_kind
 from tests.conftest import JOB, write_job
 from tests.support.jobs.plans import plan_of
 

@@ -17,9 +17,9 @@ from smdp_launch.cli.shared.follow_session import (
     interrupts_deferred,
 )
 from smdp_launch.errors import Refused
-from smdp_launch.jobs.automatic_resume import due_retry
 from smdp_launch.jobs.records.history import LOCAL
 from smdp_launch.jobs.resume import Resumption, prepare, resume
+from smdp_launch.jobs.retries import due_retry
 from smdp_launch.jobs.service.clients import Clients
 
 
