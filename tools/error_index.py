@@ -34,6 +34,11 @@ There are two main kinds of diagnostics:
 
 - An error: SageMaker would refuse the job, or the job would not work as the job file describes.
 - A warning: advice. To hide a warning, write `silence: [CODE]` in the job file.
+
+The examples on a page are parts of a job file. The other values of this job file are: `engine: native`, 2 hosts of
+`ml.p4d.24xlarge` (16 GPUs), `max_run: 600`, and the script `src/train.py`. The comments of an example describe what is not in the
+job file: `# file PATH: TEXT` is a file with this text, `# account ...` is the state of the AWS account, `# without KEY` is a key
+that this job file does not have, and `# preflight` or `# launch` is the command that reports the error.
 """
 
 
