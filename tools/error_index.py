@@ -30,15 +30,18 @@ HEAD = """\
 run the same checks before they start. Each diagnostic has a code, a position in the file, a reason and a fix. Each
 code has a page. `smdp-launch explain CODE` prints this page.
 
-There are two main kinds of diagnostics:
+There are three kinds of diagnostics:
 
 - An error: SageMaker would refuse the job, or the job would not work as the job file describes.
 - A warning: advice. To hide a warning, write `silence: [CODE]` in the job file.
+- A note: information.
 
 The examples on a page are parts of a job file. The other values of this job file are: `engine: native`, 2 hosts of
-`ml.p4d.24xlarge` (16 GPUs), `max_run: 600`, and the script `src/train.py`. The comments of an example describe what is not in the
-job file: `# file PATH: TEXT` is a file with this text, `# account ...` is the state of the AWS account, `# without KEY` is a key
-that this job file does not have, and `# preflight` or `# launch` is the command that reports the error.
+`ml.p4d.24xlarge` (16 GPUs) in us-east-1, `max_run: 600`, the channel `train` and the script `src/train.py`. The
+comments of an example describe what is not in the job file: `# file PATH: TEXT` is a file with this text,
+`# account ...` is the state of the AWS account, `# without KEY` is a key that this job file otherwise has, and
+`# preflight` or `# launch` is the command that reports the error. A Python block after the job file is the training
+script.
 """
 
 

@@ -21,15 +21,17 @@ request to a running local cloud. `tools/refusals_page.py` writes this page from
 
 The column `source` shows how certain it is that AWS gives the same answer:
 
-- *model*: botocore's model of the service has the constraint, and the message has the service's form.
+- *model*: botocore's model of the service has the constraint, and the message has the form of the service's other
+  messages.
 - *quoted* or *documented*: the linked page quotes the message (of SageMaker, or of another service with the same rule),
   or documents the rule.
 - *memory*: the message is written from memory, and no page quotes it. AWS refuses the request, but AWS's exact message
   is not certain. Do not compare the message in a test.
 - *local*: a limit of the local cloud. AWS accepts the request.
 
-A message about a wrong type ends with the name of the field; the message of AWS does not have this name. AWS ignores
-unknown fields. The local cloud refuses them, because it would not apply them.
+The column `change` shows how the request differs from a valid request. The HTTP status is 400, unless the column `code`
+shows another one. A message about a wrong type ends with the name of the field; the message of AWS does not have this
+name. AWS ignores unknown fields. The local cloud refuses them, because it would not apply them.
 
 | request | change | code | message contains | source |
 |---|---|---|---|---|

@@ -1,1 +1,1 @@
-"""The storages that are fast enough for the data of a job, and the limits of the others. Pure: no I/O."""
+"""The storages that are fast enough for a job's data, and the limits that make others too slow. Pure: no I/O."""

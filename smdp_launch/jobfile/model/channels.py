@@ -39,7 +39,9 @@ class S3Channel(Section):
         str | None, Field(min_length=1, max_length=256, pattern=r"^[^\n]*$", description="MIME type of the data.")
     ] = None
     compression: Annotated[Literal["None", "Gzip"], Field(description="Compression of the objects.")] = "None"
-    record_wrapping: Annotated[Literal["None", "RecordIO"], Field(description="Wrap each object as a record.")] = "None"
+    record_wrapping: Annotated[
+        Literal["None", "RecordIO"], Field(description="Wrap each object as a RecordIO record.")
+    ] = "None"
     groups: Annotated[
         list[GroupName] | None,
         Field(

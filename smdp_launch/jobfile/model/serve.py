@@ -46,7 +46,7 @@ class Serve(Section):
     ] = None
     instance_type: Annotated[
         InstanceType | None,
-        Field(description="Instance type, such as ml.m5.large; required for all kinds except `serverless`."),
+        Field(description="Instance type, such as ml.m5.large; required, except for `serverless`."),
     ] = None
     instance_count: Annotated[int, Field(ge=1, le=1000, description="Number of hosts.")] = 1
     memory_mb: Annotated[

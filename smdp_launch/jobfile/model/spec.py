@@ -54,7 +54,8 @@ class Framework(Section):
     name: Annotated[Literal["pytorch", "tensorflow"], Field(description="The framework that the script uses.")]
     version: Annotated[Version, Field(description='Version, such as "2.0.1"; "2.0" selects the newest 2.0.x.')]
     python: Annotated[
-        PythonVersion | None, Field(description='Such as "3.10"; by default the version in the image.')
+        PythonVersion | None,
+        Field(description='Version of Python, such as "3.10"; by default the version in the image.'),
     ] = None
     transformers: Annotated[
         Version | None, Field(description="Version of Hugging Face transformers; selects AWS's Hugging Face image.")
@@ -98,14 +99,15 @@ class Compute(Section):
     ] = 30
     max_run: Annotated[Seconds, Field(description="Seconds after which the job is stopped; at most 28 days.")] = DAY
     max_pending: Annotated[
-        int | None, Field(ge=1800, le=28 * DAY, description="Seconds to wait for capacity before the job fails.")
+        int | None,
+        Field(ge=1800, le=28 * DAY, description="Longest wait for capacity, in seconds; then the job fails."),
     ] = None
     keep_alive: Annotated[
         int | None,
         Field(ge=1, le=21600, description="Seconds to keep the hosts for the next job, at full price."),
     ] = None
     retries: Annotated[
-        int | None, Field(ge=1, le=30, description="How often SageMaker restarts the job after internal errors.")
+        int | None, Field(ge=1, le=30, description="Most restarts of the job by SageMaker after internal errors.")
     ] = None
     training_plan: Annotated[
         TrainingPlanArn | None, Field(description="ARN of the training plan whose reserved instances the job uses.")
@@ -129,7 +131,7 @@ class Compute(Section):
 class Spot(Section):
     max_wait: Annotated[
         Seconds | None,
-        Field(description="Seconds of waiting time and run time together; at least `compute.max_run`."),
+        Field(description="Most seconds of waiting time and run time together; at least `compute.max_run`."),
     ] = None
 
 
@@ -219,7 +221,7 @@ class Model(Section):
     ] = None
     sharding: Annotated[
         Literal["none", "optimizer", "gradients", "parameters"],
-        Field(description="Values that FSDP or ZeRO divides among all workers; each choice includes the previous."),
+        Field(description="What FSDP or ZeRO divides among all workers; each choice includes the previous one."),
     ] = "none"
 
 
@@ -284,7 +286,9 @@ class JobSpec(Section, NotebookView):
     """One training job, with the values of its job file."""
 
     schema_version: Annotated[Literal[1], Field(alias="schema", description="Version of the job file format.")]
-    name: Annotated[JobBaseName, Field(description="A launch creates the job `NAME-<UTC time>-<4 hex>`.")]
+    name: Annotated[
+        JobBaseName, Field(description="Base name; a launch creates the job `NAME-<UTC time>-<4 hexadecimal digits>`.")
+    ]
     engine: Annotated[
         Literal["native", "smdistributed", "nccl", "gloo"],
         Field(
@@ -298,8 +302,8 @@ class JobSpec(Section, NotebookView):
         Literal["strict", "extended"],
         Field(
             description=(
-                "`strict`: only types and versions in the documentation of AWS's library; `extended`: also later ones."
-                " No effect with `nccl` and `gloo`."
+                "`strict`: only instance types and versions in the documentation of AWS's library; `extended`: also"
+                " later ones. No effect with `nccl` and `gloo`."
             )
         ),
     ] = "strict"
@@ -332,7 +336,7 @@ class JobSpec(Section, NotebookView):
         dict[MetricName, MetricRegex],
         Field(
             max_length=40,
-            description="By name of the metric: the regular expression that finds its values.",
+            description="By name of the metric: the regular expression that finds its values in the log.",
         ),
     ] = Field(default={})
     tracking: Annotated[Tracking, Field(description="Where the numbers of a run are sent.")] = Tracking()

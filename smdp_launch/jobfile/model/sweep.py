@@ -110,7 +110,10 @@ class Sweep(Section):
     name: Annotated[
         SweepBaseName | None,
         Field(
-            description="Base name of the sweep, whose name is `NAME-<UTC time>-<4 hex>`; by default the job's name."
+            description=(
+                "Base name of the sweep, whose name is `NAME-<UTC time>-<4 hexadecimal digits>`; by default the job's"
+                " name."
+            )
         ),
     ] = None
     strategy: Annotated[

@@ -1,1 +1,1 @@
-"""One module for each AWS service, and the state that only it reads."""
+"""One module for each AWS service, and the state that only this module reads."""

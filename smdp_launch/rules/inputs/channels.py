@@ -53,7 +53,9 @@ def fsx_paths(facts: Facts) -> Iterator[Problem]:
             message = "the root of FSx for Lustre cannot be mounted: the path must begin with the mount name"
             yield Problem(at, message, help_)
         elif not _MOUNT_NAME.fullmatch(first):
-            message = f'the path must begin with the mount name, at most 8 letters and digits, not with "{first}"'
+            message = (
+                f'the path must begin with the mount name, at most 8 of A-Z, a-z, 0-9, _ and -, not with "{first}"'
+            )
             yield Problem(at, message, help_)
 
 

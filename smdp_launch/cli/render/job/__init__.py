@@ -1,1 +1,1 @@
-"""A job and its run, for a person and for a program."""
+"""A job and its run, as text and as JSON."""
