@@ -111,18 +111,18 @@ class Follower:
         self._merge: Merge[StatusChanged | LogLine | JobEvent] = Merge(clock=self.clock)
         self._watch = self.watch or CheckpointWatch(self.clients, clock=self.clock)
 
-    def events(self, leaves: Callable[[float], bool | None] = time.sleep) -> Iterator[FollowEvent]:
+    def events(self, wait: Callable[[float], bool | None] = time.sleep) -> Iterator[FollowEvent]:
         """Poll until the job ends; ``Ended`` is the last event. Raises as `poll` does.
 
         Args:
-            leaves: waits for the given seconds between two polls; True ends the iteration.
+            wait: waits for the given seconds between two polls; True ends the iteration.
         """
         while True:
             for event in self.poll():
                 yield event
                 if isinstance(event, Ended):
                     return
-            if leaves(self.pause):
+            if wait(self.pause):
                 return
 
     def poll(self) -> Iterator[FollowEvent]:

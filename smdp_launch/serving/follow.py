@@ -22,7 +22,7 @@ _TAIL = 30  # lines of a container's log
 _STREAMS = 4
 
 #: Waits for the given seconds between two polls; True ends the wait.
-Leaves = Callable[[float], bool]
+Wait = Callable[[float], bool]
 
 
 def wait_until_ready(
@@ -30,7 +30,7 @@ def wait_until_ready(
     name: str,
     kind: Kind,
     on_status: Callable[[str], None],
-    leaves: Leaves,
+    wait: Wait,
     timeout: float = LONGEST_START,
 ) -> Mapping[str, Any] | None:
     """Poll until the endpoint is in service, or the transform job has completed. Return its description.
@@ -39,7 +39,7 @@ def wait_until_ready(
         on_status: called with each new status.
 
     Returns:
-        None if ``leaves`` ended the wait.
+        None if ``wait`` ended the wait.
 
     Raises:
         EndpointFailed: with the service's reason and the end of the container's log.
@@ -62,12 +62,12 @@ def wait_until_ready(
             raise EndpointFailed(f"{kind.title} {name} failed: {reason}", log_tail(clients, kind, name))
         if time.monotonic() > deadline:
             raise WaitTimedOut(f"{kind.title} {name} is still {status} after {timeout:.0f} s, and continues")
-        if leaves(clients.poll):
+        if wait(clients.poll):
             return None
 
 
-def wait_until_gone(clients: Clients, name: str, leaves: Leaves, timeout: float = LONGEST_DELETION) -> bool:
-    """Poll until the endpoint does not exist. Return False if ``leaves`` ended the wait.
+def wait_until_gone(clients: Clients, name: str, wait: Wait, timeout: float = LONGEST_DELETION) -> bool:
+    """Poll until the endpoint does not exist. Return False if ``wait`` ended the wait.
 
     Raises:
         WaitTimedOut: it still exists after ``timeout`` seconds.
@@ -80,7 +80,7 @@ def wait_until_gone(clients: Clients, name: str, leaves: Leaves, timeout: float 
             raise EndpointFailed(f"endpoint {name} could not be deleted: {reason}")
         if time.monotonic() > deadline:
             raise WaitTimedOut(f"endpoint {name} still exists {timeout:.0f} s after its deletion")
-        if leaves(clients.poll):
+        if wait(clients.poll):
             return False
     return True
 
