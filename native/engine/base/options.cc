@@ -29,7 +29,7 @@ constexpr double kLongestHeartbeat = 3600;
 // clang-format off
 const std::array kRows = {
     Row{{"SMDP_INTERFACE", "text", "", "", "name or address of the network interface to use; empty: the interface through which rank 0 is reached"}, &Options::interface, 0, 0},
-    Row{{"SMDP_TRANSPORT", "text", "", "tcp", "how the hosts exchange bulk data; tcp; ofi: over any fabric of libfabric, and the job ends if a rank has none; auto: over EFA if every rank has it, otherwise over TCP"}, &Options::transport, 0, 0},
+    Row{{"SMDP_TRANSPORT", "text", "", "tcp", "how the hosts exchange bulk data; tcp: over TCP; ofi: over any fabric of libfabric, and the job ends if a rank has none; auto: over EFA if every rank has it, otherwise over TCP"}, &Options::transport, 0, 0},
     Row{{"SMDP_LIBFABRIC", "text", "", "", "path of libfabric, 1.14 or newer; empty: libfabric.so.1 of the system, or of AWS's EFA installer"}, &Options::libfabric, 0, 0},
     Row{{"SMDP_FABRIC_WRITES", "switch", "", "1", "write frames over a fabric into the receiver's memory (RDMA) where every rank can; 0: send them as messages"}, &Options::fabric_writes, 0, 0},
     Row{{"SMDP_PORT_RANGE", "text", "", "0", "ports to listen on, as first-last; 0: any free port"}, &Options::port_range, 0, 0},
@@ -45,7 +45,7 @@ const std::array kRows = {
     Row{{"SMDP_PIECE_KIB", "integer", "KiB", "256", "unit in which buffers are reduced and sent"}, &Options::piece_kib, 4, 65536},
     Row{{"SMDP_SMALL_KIB", "integer", "KiB", "96", "up to four hosts exchange whole sums instead of shards if each host sends at most this"}, &Options::small_kib, 0, 65536},
     Row{{"SMDP_BULK_KIB", "integer", "KiB", "4096", "most bulk data that a host has in flight to other hosts; with more than 16 hosts, the limit is an eighth of this value times the number of hosts"}, &Options::bulk_kib, 64, 1 << 20},
-    Row{{"SMDP_WINDOW", "integer", "", "16", "pieces of one broadcast or all_gather that a rank keeps in flight, at least two per host"}, &Options::window, 1, 4096},
+    Row{{"SMDP_WINDOW", "integer", "", "16", "pieces of one broadcast or all_gather that a rank keeps in flight; two per host if this is more"}, &Options::window, 1, 4096},
     Row{{"SMDP_BUFFERS_IN_FLIGHT", "integer", "", "4", "operations of one group that run at once; with more than 16 hosts twice as many"}, &Options::buffers_in_flight, 1, 1024},
     Row{{"SMDP_ARENA_MIB", "integer", "MiB", "1024", "address space of a rank's shared memory; only pages that are written use memory"}, &Options::arena_mib, 16, 1 << 20},
     Row{{"SMDP_REGISTERED_MIB", "integer", "MiB", "256", "the part of a rank's shared memory that a GPU copies to and from directly, at most half of the shared memory; 0: none"}, &Options::registered_mib, 0, 1 << 20},
