@@ -31,6 +31,17 @@ bool is_fabric_frame(FrameType type) {
   return type == FrameType::kFabricCredit || type == FrameType::kFabricEnd;
 }
 
+// For what is reported only once: it is noted in a second try if memory runs out in the first. Noexcept for
+// the reason given at exhausted().
+template <typename Note>
+void with_second_try(const Note& note) {
+  try {
+    note();
+  } catch (const std::bad_alloc&) {
+    [&]() noexcept { note(); }();
+  }
+}
+
 Isa isa_of(const Options& options) {
   const auto* const named = std::ranges::find(kIsas, options.kernels, [](Isa isa) { return name_of(isa); });
   return named == kIsas.end() ? best_isa() : *named;
@@ -449,7 +460,7 @@ void Engine::handle(int peer, const FrameHeader& header, Landing landing) {
   }
   if (header.type == FrameType::kReleased) {
     if (!destroyed_.contains(header.group) || retired_.contains(header.group)) {
-      retired_.on_released(peer, header.group);
+      with_second_try([&] { retired_.on_released(peer, header.group); });
     }
     return;
   }
@@ -527,13 +538,15 @@ void Engine::broken(int peer) {
 }
 
 void Engine::lost(int peer, bool orderly, const Status& why) {
-  if (!gone_.emplace(peer, Loss{orderly, why}).second) {
+  bool is_new = false;
+  with_second_try([&] { is_new = gone_.emplace(peer, Loss{orderly, why}).second; });
+  if (!is_new) {
     return;
   }
+  retired_.on_lost(peer);  // first: it does not run out of memory
   for (auto& [id, group] : groups_) {
     group->peer_lost(peer, orderly, why);
   }
-  retired_.on_lost(peer);
   if (gone_.size() + 1 == layout_.host_of.size()) {
     {
       const std::lock_guard lock(mutex_);

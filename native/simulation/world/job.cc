@@ -133,6 +133,7 @@ void Job::begin(int rank) {
   if (one.is_gone) {
     return;
   }
+  begun_ = world_.now();
   for (std::uint32_t group = 0; group < plan_.groups.size(); ++group) {
     if (is_member(rank, group) && !plan_.replaces.contains(group)) {
       make_group(rank, group);

@@ -118,6 +118,7 @@ class Job {
   bool is_tight_ = false;                 // processes are paused for so long that deadlines may pass
   Clock::duration delayed_{};             // by pauses
   TimePoint paused_until_{};              // when the last paused process continues
+  TimePoint begun_{};                     // when the last rank began
   TimePoint closing_{};                   // since when all ranks close their engines
   Verdict verdict_;
 };

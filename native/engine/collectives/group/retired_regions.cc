@@ -31,12 +31,8 @@ void RetiredRegions::on_released(int rank, std::uint64_t group) {
 }
 
 void RetiredRegions::on_lost(int rank) {
-  std::vector<std::uint64_t> groups;
-  groups.reserve(retired_.size());
-  for (const auto& [group, retired] : retired_) {
-    groups.push_back(group);
-  }
-  for (const std::uint64_t group : groups) {
+  for (auto next = retired_.begin(); next != retired_.end();) {
+    const std::uint64_t group = (next++)->first;  // it may be erased
     on_released(rank, group);
   }
 }

@@ -22,9 +22,9 @@ class RetiredRegions {
   // have no process any more. May throw std::bad_alloc, and is then called again.
   void retire(std::uint64_t group, std::shared_ptr<RegionTable> regions, const std::vector<int>& readers,
               const std::function<bool(int)>& is_gone);
-  // `rank` reads nothing of the group any more.
+  // `rank` reads nothing of the group any more. May throw std::bad_alloc if the group has not failed here.
   void on_released(int rank, std::uint64_t group);
-  // `rank` has no process any more, so it reads nothing.
+  // `rank` has no process any more, so it reads nothing. Throws nothing.
   void on_lost(int rank);
   // A region of a failed group was read.
   void release(std::uint64_t group, std::uint64_t offset);
