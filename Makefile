@@ -77,7 +77,7 @@ FAULTS ?=
 
 test-fabric-faults: $(VENV)/.ready ## whole tier: 200 faults in real jobs over a fabric of libfabric (root)
 	SMDP_TRANSPORT=ofi FI_PROVIDER='tcp;ofi_rxm' $(BIN)/python native/tests/support/inject_faults.py --faults 200 --seed 20261128 \
-		--layouts 2x2,3+1 --kinds kill,pause,slow $(FAULTS)
+		--layouts 2x2,3+1 --kinds kill,link,cut,mute,close,pause,slow $(FAULTS)
 
 test-planted: $(VENV)/.ready ## bugs planted in the engine, one at a time: the simulated jobs find each
 	PATH="$(CURDIR)/$(BIN):$$PATH" python native/tests/mutants.py

@@ -325,13 +325,18 @@ struct Open {
 
 Open open_port(const std::string& path) {
   const auto library = FabricLibrary::open(path);
+  if (!library.ok()) {
+    throw std::runtime_error(library.status().message());
+  }
   FabricPort::Wanted wanted;
   wanted.source = "127.0.0.1";
   wanted.peers = 2;
   wanted.writers = {0, 1};
   wanted.payload_bytes = 1U << 20U;
   auto port = FabricPort::open(*library, wanted);
-  EXPECT_TRUE(port.ok()) << port.status().message();
+  if (!port.ok()) {
+    throw std::runtime_error(port.status().message());
+  }
   FabricReport report;
   report.provider = (*port)->endpoint().provider();
   report.writes = (*port)->writes();
@@ -384,6 +389,9 @@ TEST(FabricReport, AKeyOfNoMemoryNamesItsRank) {
     GTEST_SKIP() << "runs over the provider of make test-fabric";
   }
   Open two = open_port("");
+  if (!two.report.writes) {
+    GTEST_SKIP() << *provider << " has no writes, and a message needs no key";
+  }
   two.report.slots.key ^= 1U;
   const Decision decision =
       decide({{"SMDP_TRANSPORT", "ofi"}}, [&](Rendezvous& rendezvous, TimePoint deadline) {

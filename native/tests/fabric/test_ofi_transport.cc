@@ -294,6 +294,13 @@ TEST_P(OverFabric, AGoodbyeWhoseFramesAreMissingIsALoss) {
             std::pair(false, std::string("its last frames did not arrive over the fabric")));
 }
 
+TEST_P(OverFabric, AGoodbyeWithoutTheNumberOfItsFramesIsALoss) {
+  stream_->events().lost(kPeer, true, {Code::kPeerLost, "closed"});
+  poll_for(0.4);
+  ASSERT_EQ(heard_.losses.size(), 1U);
+  EXPECT_FALSE(heard_.losses[0].first);
+}
+
 TEST_P(OverFabric, AFrameThatIsNotDeliveredEndsThePeer) {
   peer_.port.reset();
   const std::vector<std::byte> memory(kPayload);
@@ -311,6 +318,7 @@ TEST_P(OverFabric, AFrameThatIsNotDeliveredEndsThePeer) {
 TEST_P(OverFabric, AFrameIsSentAlsoWhenItIsConfirmedAfterThePeerHasLeft) {
   const std::vector<std::byte> memory(kPayload);
   post(memory);
+  from_stream(FrameType::kFabricEnd, 0);
   stream_->events().lost(kPeer, true, {Code::kPeerLost, "closed"});
   ASSERT_EQ(heard_.losses.size(), 1U);
   EXPECT_TRUE(heard_.losses[0].first);
@@ -322,6 +330,7 @@ TEST_P(OverFabric, AFrameIsSentAlsoWhenAPeerThatHasLeftDoesNotConfirmIt) {
   const std::vector<std::byte> memory(kPayload);
   peer_.port.reset();
   post(memory);
+  from_stream(FrameType::kFabricEnd, 0);
   stream_->events().lost(kPeer, true, {Code::kPeerLost, "closed"});
   for (int i = 0; i < 300; ++i) {
     transport_->poll();
@@ -344,6 +353,7 @@ TEST_P(OverFabric, AFrameThatIsNotConfirmedIsSentOnceThePeerSaysGoodbye) {
     GTEST_SKIP() << "this process had no processor for the time in which a goodbye may follow";
   }
   transport_->cancel(kGroup, 2);
+  from_stream(FrameType::kFabricEnd, 0);
   stream_->events().lost(kPeer, true, {Code::kPeerLost, "closed"});
   EXPECT_EQ(completed_, 1);
   ASSERT_EQ(heard_.losses.size(), 1U);

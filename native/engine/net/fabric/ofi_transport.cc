@@ -18,10 +18,6 @@ constexpr std::chrono::milliseconds kSettleTime{5};
 
 Status breach() { return {Code::kPeerLost, "a frame broke the protocol"}; }
 
-bool has_arrived(std::uint64_t received, const std::optional<std::uint64_t>& sent_in_all) {
-  return received >= sent_in_all.value_or(0);
-}
-
 }  // namespace
 
 OfiTransport::OfiTransport(Loop& loop, int rank, double heartbeat_s, std::unique_ptr<Transport> stream,
@@ -49,11 +45,9 @@ OfiTransport::OfiTransport(Loop& loop, int rank, double heartbeat_s, std::unique
 }
 
 OfiTransport::~OfiTransport() {
-  const auto is_unfinished = [](const auto& one) {
-    const Peer& peer = one.second;
-    return !peer.lost || !has_arrived(peer.received, peer.sent_in_all);
-  };
-  if (std::ranges::any_of(peers_, is_unfinished)) {
+  // A peer that was lost without a goodbye may live, and its frames may still arrive.
+  const auto may_send = [](const auto& one) { return !one.second.has_left; };
+  if (std::ranges::any_of(peers_, may_send)) {
     port_->endpoint().expect_unfinished_frames();
   }
   if (wake_fd_ >= 0) {
@@ -403,7 +397,7 @@ void OfiTransport::report(Peer& peer) {
       peer.undelivered.push_back(std::move(message));
     }
   }
-  const bool is_whole = has_arrived(peer.received, peer.sent_in_all);
+  const bool is_whole = peer.has_sent_all();
   peer.has_left = loss.orderly && is_whole;
   if (loss.orderly && !is_whole) {
     events_->lost(peer.rank, false, {Code::kPeerLost, "its last frames did not arrive over the fabric"});
@@ -420,8 +414,7 @@ void OfiTransport::report(Peer& peer) {
 
 void OfiTransport::report_due(TimePoint now) {
   for (auto& [rank, peer] : peers_) {
-    if (peer.loss &&
-        (now >= peer.loss->by || (peer.loss->orderly && has_arrived(peer.received, peer.sent_in_all)))) {
+    if (peer.loss && (now >= peer.loss->by || (peer.loss->orderly && peer.has_sent_all()))) {
       report(peer);
     }
   }
