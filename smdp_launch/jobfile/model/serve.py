@@ -78,7 +78,7 @@ class Serve(Section):
         Field(
             ge=60,
             le=365 * DAY,
-            description="Seconds until the endpoint can be deleted. With `expiry_role`, AWS deletes the endpoint.",
+            description="Seconds after which the endpoint should be deleted. With `expiry_role`, AWS deletes it.",
         ),
     ] = None
     expiry_role: Annotated[

@@ -107,7 +107,8 @@ class Compute(Section):
         Field(ge=1, le=21600, description="Seconds to keep the hosts for the next job, at full price."),
     ] = None
     retries: Annotated[
-        int | None, Field(ge=1, le=30, description="Most restarts of the job by SageMaker after internal errors.")
+        int | None,
+        Field(ge=1, le=30, description="Maximum number of restarts of the job by SageMaker after internal errors."),
     ] = None
     training_plan: Annotated[
         TrainingPlanArn | None, Field(description="ARN of the training plan whose reserved instances the job uses.")
@@ -131,7 +132,7 @@ class Compute(Section):
 class Spot(Section):
     max_wait: Annotated[
         Seconds | None,
-        Field(description="Most seconds of waiting time and run time together; at least `compute.max_run`."),
+        Field(description="Maximum of waiting time and run time together, in seconds; at least `compute.max_run`."),
     ] = None
 
 
@@ -221,7 +222,12 @@ class Model(Section):
     ] = None
     sharding: Annotated[
         Literal["none", "optimizer", "gradients", "parameters"],
-        Field(description="What FSDP or ZeRO divides among all workers; each choice includes the previous one."),
+        Field(
+            description=(
+                "What FSDP or ZeRO divides among all workers: `none`; `optimizer`: its states (ZeRO 1); `gradients`: also"
+                " the gradients (ZeRO 2); `parameters`: also the parameters (ZeRO 3, FSDP)."
+            )
+        ),
     ] = "none"
 
 
