@@ -1,1 +1,1 @@
-"""The plan of a job: request, ranks, batch advice, cost and diagnostics as plain data."""
+"""The plan of a job: request, ranks, advice on batch size and learning rate, cost and diagnostics as plain data."""

@@ -1,1 +1,1 @@
-"""Endpoints: from the trained model of a job to its answers."""
+"""Endpoints: deploy, call, list and delete the endpoint that serves the trained model of a job."""

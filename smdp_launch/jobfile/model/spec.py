@@ -224,8 +224,8 @@ class Model(Section):
         Literal["none", "optimizer", "gradients", "parameters"],
         Field(
             description=(
-                "What FSDP or ZeRO divides among all workers: `none`; `optimizer`: its states (ZeRO 1); `gradients`: also"
-                " the gradients (ZeRO 2); `parameters`: also the parameters (ZeRO 3, FSDP)."
+                "What FSDP or ZeRO divides among all workers: `none`; `optimizer`: its states (ZeRO 1); `gradients`:"
+                " also the gradients (ZeRO 2); `parameters`: also the parameters (ZeRO 3, FSDP)."
             )
         ),
     ] = "none"
