@@ -64,7 +64,7 @@ def command(
     """Run JOBFILE (default: job.yaml), or a plan that `plan --out` saved, and follow the job until it ends.
 
     Without --local, the job runs on SageMaker. With --local, the job runs on simulated hosts: groups of processes on
-    this machine. The script and the container's entrypoint are the same as on SageMaker.
+    this machine. The script and its environment are the same as on SageMaker.
 
     Ctrl-C asks whether to stop the job or to detach from it. The exit code shows how the job ended
     (docs/reference/exit-codes.md).

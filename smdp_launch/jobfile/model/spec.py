@@ -54,8 +54,7 @@ class Framework(Section):
     name: Annotated[Literal["pytorch", "tensorflow"], Field(description="The framework that the script uses.")]
     version: Annotated[Version, Field(description='Version, such as "2.0.1"; "2.0" selects the newest 2.0.x.')]
     python: Annotated[
-        PythonVersion | None,
-        Field(description='Version of Python, such as "3.10"; by default the version in the image.'),
+        PythonVersion | None, Field(description='Version, such as "3.10"; by default the version in the image.')
     ] = None
     transformers: Annotated[
         Version | None, Field(description="Version of Hugging Face transformers; selects AWS's Hugging Face image.")
@@ -99,16 +98,14 @@ class Compute(Section):
     ] = 30
     max_run: Annotated[Seconds, Field(description="Seconds after which the job is stopped; at most 28 days.")] = DAY
     max_pending: Annotated[
-        int | None,
-        Field(ge=1800, le=28 * DAY, description="Longest wait for capacity, in seconds; then the job fails."),
+        int | None, Field(ge=1800, le=28 * DAY, description="Seconds of waiting for capacity; then the job fails.")
     ] = None
     keep_alive: Annotated[
         int | None,
         Field(ge=1, le=21600, description="Seconds to keep the hosts for the next job, at full price."),
     ] = None
     retries: Annotated[
-        int | None,
-        Field(ge=1, le=30, description="Maximum number of restarts of the job by SageMaker after internal errors."),
+        int | None, Field(ge=1, le=30, description="Maximum number of restarts by SageMaker after internal errors.")
     ] = None
     training_plan: Annotated[
         TrainingPlanArn | None, Field(description="ARN of the training plan whose reserved instances the job uses.")
@@ -222,12 +219,7 @@ class Model(Section):
     ] = None
     sharding: Annotated[
         Literal["none", "optimizer", "gradients", "parameters"],
-        Field(
-            description=(
-                "What FSDP or ZeRO divides among all workers: `none`; `optimizer`: its states (ZeRO 1); `gradients`:"
-                " also the gradients (ZeRO 2); `parameters`: also the parameters (ZeRO 3, FSDP)."
-            )
-        ),
+        Field(description="Divided among workers: `optimizer` states; also `gradients`; also `parameters` (ZeRO 1-3)."),
     ] = "none"
 
 
@@ -292,9 +284,7 @@ class JobSpec(Section, NotebookView):
     """One training job, with the values of its job file."""
 
     schema_version: Annotated[Literal[1], Field(alias="schema", description="Version of the job file format.")]
-    name: Annotated[
-        JobBaseName, Field(description="Base name; a launch creates the job `NAME-<UTC time>-<4 hexadecimal digits>`.")
-    ]
+    name: Annotated[JobBaseName, Field(description="Base name; a launch creates the job `NAME-<UTC time>-<4 hex>`.")]
     engine: Annotated[
         Literal["native", "smdistributed", "nccl", "gloo"],
         Field(

@@ -179,7 +179,7 @@ class DeploySession:
     def _wait(self, created: Sequence[Resource]) -> ExitCode:
         kind = serving_kind(self.plan.serve.kind)
         try:
-            ready = wait_until_ready(self.clients, self.plan.name, kind, self._status, self._leaves)
+            ready = wait_until_ready(self.clients, self.plan.name, kind, self._status, self._wait_for_poll)
         except EndpointFailed as error:
             for line in error.log:
                 click.echo(f"  {line}", err=True)
@@ -202,7 +202,7 @@ class DeploySession:
         if not self.options.as_json:
             click.echo(f"{self.plan.name}: {status}")
 
-    def _leaves(self, pause: float) -> bool:
+    def _wait_for_poll(self, pause: float) -> bool:
         return self.clients.interrupted.wait(pause)
 
     def _keeps(self) -> bool:
