@@ -1,5 +1,5 @@
 // Hooks that torch calls in every step: a function in Python takes about ten times as long there as it does
-// in a loop.
+// in a loop. (The optimizer's hooks are called from one line of Python, which torch.compile can skip.)
 #include "clock.h"
 
 namespace smdp::timing {

@@ -279,13 +279,13 @@ class LocalFirst {
     job->work->run(local_failure(), [&] { scatter(*job); });
     job->work->run("", [&] { start_exchange(*job); });
     note_failure(*job);
-    if (!gather_thread_.add([this, job] { complete(job); })) {
+    if (!gather_thread_.add([this, job] { gather_within_host(job); })) {
       job->work->run("", [] { TORCH_CHECK(false, "the process group was destroyed"); });
       job->work->finish(job->work);
     }
   }
   // The end of step 2, and step 3.
-  void complete(const std::shared_ptr<Job>& job) {
+  void gather_within_host(const std::shared_ptr<Job>& job) {
     job->work->run("", [&] { end_exchange(*job); });
     job->work->run(local_failure(), [&] { gather(*job); });
     note_failure(*job);

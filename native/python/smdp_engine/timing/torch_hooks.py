@@ -130,7 +130,7 @@ def _measure_optimizers(clock: Clock, loaders: torch_loaders.Loaders) -> None:
 
 
 def _in_python(native: Any) -> Any:
-    """The native function as a function that torch.compile can skip: it warns of a native one in a compiled step."""
+    """The native function as a function in Python: torch.compile skips it, and would warn of the native one."""
 
     def hook(*arguments: Any) -> Any:
         return native(*arguments)
