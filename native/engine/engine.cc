@@ -543,16 +543,17 @@ void Engine::lost(int peer, bool orderly, const Status& why) {
   if (!is_new) {
     return;
   }
-  retired_.on_lost(peer);  // first: it does not run out of memory
-  for (auto& [id, group] : groups_) {
-    group->peer_lost(peer, orderly, why);
-  }
+  // First what does not run out of memory.
+  retired_.on_lost(peer);
   if (gone_.size() + 1 == layout_.host_of.size()) {
     {
       const std::lock_guard lock(mutex_);
       all_gone_ = true;
     }
     changed_.notify_all();
+  }
+  for (auto& [id, group] : groups_) {
+    group->peer_lost(peer, orderly, why);
   }
 }
 

@@ -164,7 +164,7 @@ void Job::judge_time(const std::string& name, int rank, const CallOnRank& made) 
   if (made.status().ok() || made.status().code() == Code::kTimeout || is_tight_) {
     return;
   }
-  // The ranks compare a call when it starts: if the calls before it need a rank that begins late, after that.
+  // The ranks compare a call when it starts, after the calls before it. These may wait for a late rank.
   const TimePoint known = made.status().code() == Code::kMismatch ? begun_ : TimePoint{};
   const TimePoint since = blame_.at(plan_.calls[made.number].group).since;
   if (made.ended > std::max({made.at, since, known}) + seconds(plan_.heartbeat_s + kSlack) + delayed_ * 2) {

@@ -523,6 +523,8 @@ fi::Info* allocate_info() {
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
 // STRICT_VERSION, as 1.13, or 1.18.
+EXPORTED std::size_t strict_open_endpoints() { return world().endpoints.size(); }  // for tests
+
 EXPORTED std::uint32_t fi_version() {
   const char* const minor =
       std::getenv("STRICT_VERSION") == nullptr ? nullptr : std::strchr(std::getenv("STRICT_VERSION"), '.');

@@ -9,6 +9,7 @@
 #include <limits>
 #include <random>
 #include <set>
+#include <stdexcept>
 #include <thread>
 
 #include "cluster.h"

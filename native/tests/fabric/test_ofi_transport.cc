@@ -1,5 +1,6 @@
 // The transport over a fabric alone: its TCP connections are recorded calls, and its peer is a port of the
 // strict provider that sends what the test wants.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -9,6 +10,9 @@
 #include <thread>
 
 #include "net/fabric/choice.h"
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#endif
 
 namespace smdp {
 namespace {
@@ -80,9 +84,10 @@ class FakePeer final : public FabricPort::Events {
   std::size_t sends = 0;
 };
 
-std::unique_ptr<FabricPort> open_port(int writer) {
+std::unique_ptr<FabricPort> open_port(int writer, const std::string& provider) {
   const auto library = FabricLibrary::open(SMDP_STRICT_PROVIDER);
   FabricPort::Wanted wanted;
+  wanted.provider = provider;
   wanted.payload_bytes = kPayload;
   if (writer >= 0) {
     wanted.writers = {writer};
@@ -101,10 +106,12 @@ std::vector<std::uint32_t> first_slots(const FabricPort& port) {
 // The parameter: whether frames are written.
 class OverFabric : public ::testing::TestWithParam<bool> {
  protected:
+  explicit OverFabric(std::string provider = "") : provider_(std::move(provider)) {}
+
   void SetUp() override {
-    peer_.port = open_port(GetParam() ? kSelf : -1);
+    peer_.port = open_port(GetParam() ? kSelf : -1, provider_);
     FabricConnections connections;
-    connections.port = open_port(GetParam() ? kPeer : -1);
+    connections.port = open_port(GetParam() ? kPeer : -1, provider_);
     ASSERT_EQ(connections.port->writes(), GetParam());
     const auto place = connections.port->endpoint().insert(*peer_.port->endpoint().address());
     self_ = {*peer_.port->endpoint().insert(*connections.port->endpoint().address()),
@@ -185,6 +192,7 @@ class OverFabric : public ::testing::TestWithParam<bool> {
     transport_->post(kPeer, {header, payload, nullptr, [this] { ++completed_; }});
   }
 
+  std::string provider_;  // empty: the library's own name
   Loop loop_;
   Recorded* stream_ = nullptr;
   Heard heard_;
@@ -417,6 +425,51 @@ TEST_P(OverFabric, RandomHeadersAreFramesOrEndTheirSender) {
   EXPECT_LE(heard_.losses.size(), 1U);
 }
 
+// libfabric's ofi_rxm ends the process if an endpoint is closed while a frame arrives.
+class OverRxm : public OverFabric {
+ protected:
+  OverRxm() : OverFabric("strict;ofi_rxm") {}
+
+  void SetUp() override {
+#ifdef __SANITIZE_ADDRESS__
+    const __lsan::ScopedDisabler stays_open;
+#endif
+    OverFabric::SetUp();
+  }
+
+  // How many endpoints the transport closes when it ends.
+  std::size_t closed_with_transport() {
+    const auto before = open_endpoints();
+    transport_.reset();
+    return before - open_endpoints();
+  }
+
+ private:
+  static std::size_t open_endpoints() {
+    void* const provider = ::dlopen(SMDP_STRICT_PROVIDER, RTLD_NOW | RTLD_NOLOAD);
+    const auto count = reinterpret_cast<std::size_t (*)()>(::dlsym(provider, "strict_open_endpoints"));
+    return count();
+  }
+};
+
+TEST_P(OverRxm, TheEndpointStaysOpenIfALostPeerMayStillSend) {
+  stream_->events().lost(kPeer, false, {Code::kPeerLost, "the link was lost"});
+  poll_for(0.2);
+  ASSERT_EQ(heard_.losses.size(), 1U);
+  EXPECT_EQ(closed_with_transport(), 0U);
+}
+
+TEST_P(OverRxm, TheEndpointStaysOpenIfAPeerHasNotLeft) { EXPECT_EQ(closed_with_transport(), 0U); }
+
+TEST_P(OverRxm, TheEndpointIsClosedIfAllThatThePeerSentHasArrived) {
+  from_stream(FrameType::kFabricEnd, 0);
+  stream_->events().lost(kPeer, true, {Code::kPeerLost, "closed"});
+  ASSERT_EQ(heard_.losses.size(), 1U);
+  EXPECT_EQ(closed_with_transport(), 1U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Writes, OverRxm, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Written" : "AsMessages"; });
 INSTANTIATE_TEST_SUITE_P(Writes, OverFabric, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "Written" : "AsMessages"; });
 

@@ -163,9 +163,9 @@ void Group::end_calls(const Status& why, bool on_all_ranks, std::optional<std::u
   record_failures(why);
   end_running(why, subject);
   end_exchanges(why, subject);
-  give_up_memory();
   end_queued(why);
   early_.clear();
+  give_up_memory();  // last: once it is done, another try does not know which ranks have released their parts
 }
 
 // The operations are destroyed on the loop's next turn: one of them may be the caller.

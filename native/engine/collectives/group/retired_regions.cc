@@ -30,7 +30,7 @@ void RetiredRegions::on_released(int rank, std::uint64_t group) {
   free_unread(group);
 }
 
-void RetiredRegions::on_lost(int rank) {
+void RetiredRegions::on_lost(int rank) noexcept {
   for (auto next = retired_.begin(); next != retired_.end();) {
     const std::uint64_t group = (next++)->first;  // it may be erased
     on_released(rank, group);

@@ -24,8 +24,8 @@ class RetiredRegions {
               const std::function<bool(int)>& is_gone);
   // `rank` reads nothing of the group any more. May throw std::bad_alloc if the group has not failed here.
   void on_released(int rank, std::uint64_t group);
-  // `rank` has no process any more, so it reads nothing. Throws nothing.
-  void on_lost(int rank);
+  // `rank` is lost, so it reads nothing any more.
+  void on_lost(int rank) noexcept;
   // A region of a failed group was read.
   void release(std::uint64_t group, std::uint64_t offset);
 

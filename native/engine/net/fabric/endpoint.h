@@ -36,8 +36,8 @@ class FabricEndpoint {
   FabricEndpoint(const FabricEndpoint&) = delete;
   FabricEndpoint& operator=(const FabricEndpoint&) = delete;
 
-  // A peer may have stopped within a frame to this endpoint. Where the provider would end the process, its
-  // objects stay open.
+  // A peer may still send to this endpoint, or may have stopped within a frame to it. Where the provider
+  // would end the process, its objects stay open.
   void expect_unfinished_frames() { may_be_unfinished_ = true; }
 
   [[nodiscard]] std::string provider() const { return info_->fabric_attr->prov_name; }

@@ -191,11 +191,11 @@ void OfiTransport::cancel(std::uint64_t group, std::uint64_t operation) {
   }
   for (Sending& one : sending_) {
     if (one.peer != nullptr && !one.is_cancelled && belongs(one.message.header)) {
+      if (one.reads_arena) {
+        ++still_read_[group];  // first: where memory runs out, cancel() is called again
+      }
       one.is_cancelled = true;
       one.message.sent = nullptr;
-      if (one.reads_arena) {
-        ++still_read_[group];
-      }
     }
   }
   stream_->cancel(group, operation);
@@ -388,21 +388,25 @@ void OfiTransport::break_off(Peer& peer, Status why) {
 }
 
 void OfiTransport::report(Peer& peer) {
-  const Loss loss = *std::exchange(peer.loss, std::nullopt);
+  // First what may run out of memory: a loss is reported once.
+  Status missing(Code::kPeerLost, "its last frames did not arrive over the fabric");
+  peer.undelivered.reserve(peer.undelivered.size() + peer.queue.size());
+  Loss loss = std::move(*peer.loss);
+  peer.loss.reset();
   --losses_;
   peer.lost = true;
   queued_ -= peer.queue.size();
-  for (Message& message : std::exchange(peer.queue, {})) {
+  for (Message& message : peer.queue) {
     if (message.sent) {
       peer.undelivered.push_back(std::move(message));
     }
   }
-  const bool is_whole = peer.has_sent_all();
-  peer.has_left = loss.orderly && is_whole;
-  if (loss.orderly && !is_whole) {
-    events_->lost(peer.rank, false, {Code::kPeerLost, "its last frames did not arrive over the fabric"});
+  peer.queue.clear();
+  peer.has_left = loss.orderly && peer.has_all_arrived();
+  if (loss.orderly && !peer.has_left) {
+    events_->lost(peer.rank, false, std::move(missing));
   } else {
-    events_->lost(peer.rank, loss.orderly, loss.why);
+    events_->lost(peer.rank, loss.orderly, std::move(loss.why));
   }
   // After lost(), which cancels the frames of the calls that fail.
   for (const Message& message : std::exchange(peer.undelivered, {})) {
@@ -414,7 +418,7 @@ void OfiTransport::report(Peer& peer) {
 
 void OfiTransport::report_due(TimePoint now) {
   for (auto& [rank, peer] : peers_) {
-    if (peer.loss && (now >= peer.loss->by || (peer.loss->orderly && peer.has_sent_all()))) {
+    if (peer.loss && (now >= peer.loss->by || (peer.loss->orderly && peer.has_all_arrived()))) {
       report(peer);
     }
   }

@@ -108,10 +108,10 @@ class OfiTransport final : public Transport, public Loop::Poller {
     std::optional<std::uint64_t> sent_in_all;  // by the peer
     std::optional<Loss> loss;                  // not reported yet
     bool lost = false;
-    bool has_left = false;             // lost after a goodbye: it has all that it needs, and has sent all
+    bool has_left = false;             // lost after a goodbye; all that it sent has arrived
     std::vector<Message> undelivered;  // not sent, or not confirmed by the fabric
 
-    [[nodiscard]] bool has_sent_all() const { return sent_in_all && received >= *sent_in_all; }
+    [[nodiscard]] bool has_all_arrived() const { return sent_in_all && received >= *sent_in_all; }
   };
   // A frame that the fabric sends.
   struct Sending {

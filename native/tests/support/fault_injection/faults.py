@@ -29,6 +29,7 @@ OVER_A_FABRIC = os.environ.get("SMDP_TRANSPORT") == "ofi"
 RENDEZVOUS_S = 5.0 if OVER_A_FABRIC else 1.5
 OPEN_S = 15.0  # in place of it where the fault comes later
 OPERATION_S = 1.0
+SILENT_OPERATION_S = 4.0  # where only the heartbeat detects the fault: it must do so before the deadline
 HEARTBEAT_S = 0.6
 CLOSE_S = 0.5
 # How long rank 0 waits for ranks that waited for a silent rank, and how long the others wait for rank 0.
@@ -80,6 +81,8 @@ class Fault:
             return RENDEZVOUS_S + max(self.late_ms) / 1000 + judged + REPORT_S
         if self.kind in ("stop", *RESUMED):
             return OPERATION_S + REPORT_S
+        if self.kind == "mute" and OVER_A_FABRIC:  # which has no heartbeat
+            return SILENT_OPERATION_S + REPORT_S
         if self.is_silent_link:
             return 1.5 * HEARTBEAT_S + REPORT_S
         if self.kind == "leave":

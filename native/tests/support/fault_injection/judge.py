@@ -28,13 +28,15 @@ _ABSENT = [
     re.compile(r"; " + _RANK + r"(?: did not arrive|:)"),
     re.compile(r"rendezvous failed: " + _RANK + r":"),
 ]
+_PHASES_OF_OPENING = ("rendezvous", "connecting the hosts")
 PHASES = (
+    *_PHASES_OF_OPENING,
     *("waiting for the values of the host's ranks", "waiting for the sums of the other hosts"),
-    *("waiting for the result", "waiting for the receivers", "had not begun", "rendezvous", "connecting the hosts"),
+    *("waiting for the result", "waiting for the receivers", "had not begun"),
 )
 
 
-#: The descriptors of an endpoint of tcp;ofi_rxm: its own, and those of a rank of another host, one for each direction.
+#: The descriptors of an endpoint of tcp;ofi_rxm in libfabric 1.17: its own, and the most of each rank of another host.
 _ENDPOINT, _CONNECTION = 10, 2
 
 
@@ -117,15 +119,17 @@ def _leaks(fault: Fault, rank: int, outcome: Mapping[str, Any]) -> list[str]:
     may then connect once more."""
     leaked: list[str] = outcome["leaked"]
     peers = sum(host != fault.hosts[rank] for host in fault.hosts)
+    raised = str(outcome["raised"] or "")
+    is_open = not any(phase in raised for phase in _PHASES_OF_OPENING)
     is_cut_off = fault.kind in ("link", "cut", "mute", "close")
-    may_stay = is_cut_off or outcome["raised"] or outcome["closing_s"] >= faults.CLOSE_S
+    may_stay = is_open and (is_cut_off or raised != "" or outcome["closing_s"] >= faults.CLOSE_S)
     if not (faults.OVER_A_FABRIC and peers and may_stay):
         return leaked
-    kinds, most = r"\d+ (socket|pipe|anon_inode):", _ENDPOINT + _CONNECTION * peers
+    kinds, most = r"\d+ (socket|anon_inode):", _ENDPOINT + _CONNECTION * peers
     if (fault.kind, fault.victim) == ("close", rank):
         kinds, most = kinds + r"|\d+ /dev/null$", most + 1
     others = [one for one in leaked if not re.match(kinds, one)]
-    return others if len(leaked) - len(others) <= most else leaked
+    return others if _ENDPOINT <= len(leaked) - len(others) <= most else leaked
 
 
 def _judge_rank(verdict: Verdict, rank: int, outcome: Mapping[str, Any], began_ns: int, time_factor: float) -> None:

@@ -104,8 +104,7 @@ class RankScript:
         self._injector = injector
         self._me = me
         self._members = list(range(len(fault.hosts)))
-        # The heartbeat must detect a lost link before the deadline.
-        self._timeout_s = 4 * faults.OPERATION_S if fault.is_silent_link else faults.OPERATION_S
+        self._timeout_s = faults.SILENT_OPERATION_S if fault.is_silent_link else faults.OPERATION_S
         self._engine: c_interface.Engine | None = None
 
     def execute(self, library: c_interface.Library, port: int, master: str) -> None:
