@@ -39,7 +39,7 @@ There are three kinds of diagnostics:
 The examples on a page are parts of a job file. The other values of this job file are: `engine: native`, 2 hosts of
 `ml.p4d.24xlarge` (16 GPUs) in us-east-1, `max_run: 600`, the channel `train` and the script `src/train.py`. The
 comments of an example describe what is not in the job file: `# file PATH: TEXT` is a file with this text,
-`# account ...` is the state of the AWS account, `# without KEY` is a key that this job file otherwise has, and
+`# account ...` is the state of the AWS account, `# without KEY` means that the job file does not have this key, and
 `# preflight` or `# launch` is the command that reports the error. A Python block after the job file is the training
 script.
 """

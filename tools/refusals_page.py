@@ -30,8 +30,8 @@ The column `source` shows how certain it is that AWS gives the same answer:
 - *local*: a limit of the local cloud. AWS accepts the request.
 
 The column `change` shows how the request differs from a valid request. The HTTP status is 400, unless the column `code`
-shows another one. A message about a wrong type ends with the name of the field; the message of AWS does not have this
-name. AWS ignores unknown fields. The local cloud refuses them, because it would not apply them.
+shows another one. In the local cloud, a message about a wrong type ends with the name of the field. AWS's message does
+not contain this name. AWS ignores unknown fields. The local cloud refuses unknown fields, because it cannot apply them.
 
 | request | change | code | message contains | source |
 |---|---|---|---|---|
