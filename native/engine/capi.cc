@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "base/ready_to_throw.h"
+#include "base/out_of_memory.h"
 #include "engine.h"
 #include "kernels/copy.h"
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/bytes.h"
+#include "base/out_of_memory.h"
 #include "collectives/check_call.h"
 #include "trace/flight/dump_signal.h"
 
@@ -29,17 +30,6 @@ bool is_network_frame(FrameType type) {
 // The transport's own.
 bool is_fabric_frame(FrameType type) {
   return type == FrameType::kFabricCredit || type == FrameType::kFabricEnd;
-}
-
-// For what is reported only once: it is noted in a second try if memory runs out in the first. Noexcept for
-// the reason given at exhausted().
-template <typename Note>
-void with_second_try(const Note& note) {
-  try {
-    note();
-  } catch (const std::bad_alloc&) {
-    [&]() noexcept { note(); }();
-  }
 }
 
 Isa isa_of(const Options& options) {
@@ -460,7 +450,7 @@ void Engine::handle(int peer, const FrameHeader& header, Landing landing) {
   }
   if (header.type == FrameType::kReleased) {
     if (!destroyed_.contains(header.group) || retired_.contains(header.group)) {
-      with_second_try([&] { retired_.on_released(peer, header.group); });
+      with_second_try([&] { retired_.on_released(peer, header.group); });  // reported once
     }
     return;
   }

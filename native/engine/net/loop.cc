@@ -12,7 +12,7 @@
 #include <new>
 
 #include "base/arithmetic.h"
-#include "base/ready_to_throw.h"
+#include "base/out_of_memory.h"
 #include "base/signals_blocked.h"
 
 namespace smdp {

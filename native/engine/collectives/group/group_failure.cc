@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "base/out_of_memory.h"
 #include "collectives/group/group.h"
 #include "net/call_number.h"
 
@@ -138,16 +139,10 @@ void Group::leave(Leaving how) {
 
 // --- The end of the calls ---
 
-// Nothing else completes these calls. So where memory runs out on the way, a second try completes the rest.
-// Noexcept: where memory runs out in that one too, the process ends, and the other ranks notice that.
+// Nothing else completes these calls.
 void Group::fail_calls(const Status& why, bool on_all_ranks, std::optional<std::uint64_t> subject) {
-  if (!failed_.ok()) {
-    return;
-  }
-  try {
-    end_calls(why, on_all_ranks, subject);
-  } catch (const std::bad_alloc&) {
-    [&]() noexcept { end_calls(why, on_all_ranks, subject); }();
+  if (failed_.ok()) {
+    with_second_try([&] { end_calls(why, on_all_ranks, subject); });
   }
 }
 

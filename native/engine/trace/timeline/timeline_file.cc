@@ -8,7 +8,7 @@
 #include <system_error>
 #include <utility>
 
-#include "base/ready_to_throw.h"
+#include "base/out_of_memory.h"
 #include "base/signals_blocked.h"
 #include "trace/file.h"
 
