@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine.h"
@@ -91,6 +92,7 @@ class Job {
   void judge();
   void judge_success(const std::string& name, int rank, const CallOnRank& call);
   void judge_error(const std::string& name, int rank, const CallOnRank& call);
+  [[nodiscard]] std::uint32_t call_named_in(std::string_view cause, std::uint32_t number) const;
   void judge_time(const std::string& name, int rank, const CallOnRank& call);
   void judge_usage(int rank);
   void wrong(const std::string& text) { verdict_.wrong.push_back(text); }

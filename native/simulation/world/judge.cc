@@ -131,14 +131,15 @@ void Job::judge_error(const std::string& name, int rank, const CallOnRank& made)
   if (!names_it) {
     wrong(name + " does not say that it is " + made.name + ": " + status.message());
   }
-  // A rank that waits for another group's calls before it makes this one is late, too.
+  const std::string_view cause = cause_in(status.message());
+  const std::uint32_t failed = call_named_in(cause, made.number);
+  // A rank that waits for another group's calls before it makes the call that failed is late, too.
   const auto is_late = [&](int one) {
     return !plan_.replaces.empty() && std::ranges::none_of(at(one).made, [&](const auto& theirs) {
-      return theirs->number == made.number && theirs->at + kJustMade <= made.ended;
+      return theirs->number == failed && theirs->at + kJustMade <= made.ended;
     });
   };
   const auto is_guilty = [&](int one) { return guilty.contains(one) || is_late(one); };
-  const std::string_view cause = cause_in(status.message());
   const std::vector<int> blamed = blamed_in(cause, status.code());
   const bool is_blamed = status.code() == Code::kTimeout ? std::ranges::all_of(blamed, is_guilty)
                                                          : std::ranges::any_of(blamed, is_guilty);
@@ -151,6 +152,21 @@ void Job::judge_error(const std::string& name, int rank, const CallOnRank& made)
     wrong(name + " blames another rank than " + list(guilty) + ": " + status.message());
   }
   judge_time(name, rank, made);
+}
+
+// The number of the call that a cause names. The rank that the cause names first reports it, and an error of
+// a group ends its other calls too: `number` is the call that ended.
+std::uint32_t Job::call_named_in(std::string_view cause, std::uint32_t number) const {
+  const std::vector<int> ranks = named_in(cause);
+  if (ranks.empty()) {
+    return number;
+  }
+  const auto& theirs = at(ranks.front()).made;
+  const auto named = std::ranges::find_if(theirs, [&](const auto& one) {
+    return plan_.calls[one->number].group == plan_.calls[number].group &&
+           cause.find(one->name) != std::string_view::npos;
+  });
+  return named == theirs.end() ? number : (*named)->number;
 }
 
 // A call ends by its deadline, whatever the other ranks do; an error that is known at once is reported at

@@ -32,10 +32,11 @@ TEST(World, JobsOfManySeedsAreJudgedRight) {
 // Regressions: a rank that waited for its pieces in flight named no rank; bytes for a rank that had closed; a
 // rank behind in an earlier call, reported too early; a rank that waits in one call was named in another one,
 // which it had not made; memory that ran out when a rank had released what it read; and, in the judge, a rank
-// that is late because it waits in another group, and calls that differ behind one that waits for a late
-// rank.
+// that is late because it waits in another group, also in another call than the one that ended, and calls
+// that differ behind one that waits for a late rank.
 TEST(World, JobsThatWereJudgedWrongAreRight) {
-  for (const std::uint64_t seed : {471452U, 573448U, 625404U, 951395U, 1523113U, 3453898U, 6933265U}) {
+  for (const std::uint64_t seed :
+       {471452U, 573448U, 625404U, 951395U, 1523113U, 3453898U, 6933265U, 13116388U}) {
     const Verdict verdict = run(draw_plan(seed));
     EXPECT_TRUE(verdict.wrong.empty()) << explain(draw_plan(seed));
   }
