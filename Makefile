@@ -26,7 +26,7 @@ ONE_PER_CORE := -n $$(getconf _NPROCESSORS_ONLN) --maxprocesses 8 --dist loadfil
 marked = $(shell grep -rl 'mark\.$(1)\b' --include='test_*.py' native/tests tests containers/entrypoint/tests)
 
 .PHONY: help setup demo wheels release test lint format bench docs clean \
-        demo-tf fuzz test-runs test-planted test-sanitizers test-native test-fabric test-fabric-faults test-containers test-clients test-clients-large test-release test-conformance test-programs test-launchers test-tensorflow test-gpu \
+        demo-tf fuzz test-runs test-planted test-sanitizers test-native test-fabric test-fabric-torch test-fabric-faults test-containers test-clients test-clients-large test-release test-conformance test-programs test-launchers test-tensorflow test-gpu \
         test-soak matrix
 .DEFAULT_GOAL := help
 
@@ -65,12 +65,15 @@ test-native: test-sanitizers ## whole tier: the engine's C++ tests under sanitiz
 	$(PYTEST) -q -m 'not (soak or tensorflow)' native/tests
 
 # What the C++ tests run over; the Python tests start processes and use tcp;ofi_rxm.
-FABRICS ?= strict sockets 'tcp;ofi_rxm'
+FABRICS ?= strict strict/3 sockets 'tcp;ofi_rxm'
 
 test-fabric: $(VENV)/.ready ## whole tier: the engine's tests over fabrics of libfabric instead of TCP
 	@ldconfig -p | grep -q libfabric.so.1 || { echo "missing: libfabric (Debian, Ubuntu: apt-get install libfabric1)" >&2; exit 1; }
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh native/tests/fabric/run.sh $(FABRICS)
 	SMDP_TRANSPORT=ofi FI_PROVIDER='tcp;ofi_rxm' $(PYTEST) -q native/tests/torch/test_torch_backend.py native/tests/torch/test_lifecycle.py
+
+test-fabric-torch: $(VENV)/.ready ## whole tier: PyTorch's own distributed suite over a fabric of libfabric
+	SMDP_TRANSPORT=ofi FI_PROVIDER='tcp;ofi_rxm' $(BIN)/python native/conformance/run.py --deadline 120 $(CONFORMANCE)
 
 # --time-factor 10: for a busy machine. --jobs 1: one job at a time.
 FAULTS ?=

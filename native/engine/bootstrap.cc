@@ -349,7 +349,7 @@ class Bootstrap {
     Hello self = self_;
     self.purpose = Purpose::kData;
     Handshaker handshaker(self, token_, deadline_);
-    const auto rails = connections_.fabric.port ? 1 : static_cast<int>(options_.streams) + 1;
+    const auto rails = !connections_.fabric.rails.empty() ? 1 : static_cast<int>(options_.streams) + 1;
     const auto& host_of = connections_.layout.host_of;
     for (int other = 0; other < identity_.world_size; ++other) {
       const auto index = static_cast<std::size_t>(other);

@@ -47,7 +47,7 @@ struct Connections {
   std::map<int, LocalLink> local;  // ranks of this host
   std::map<int, std::vector<UniqueFd>>
       network;               // ranks of other hosts; the connection for small frames first
-  FabricConnections fabric;  // no port: bulk data uses TCP
+  FabricConnections fabric;  // no rail: bulk data uses TCP
 };
 
 // `connect_network` false skips the steps 5 and 6: another transport replaces TCP.

@@ -13,7 +13,7 @@ std::unique_ptr<Transport> make_network(const EngineConfig& config, Loop& loop, 
   const int rank = config.identity.rank;
   const double heartbeat_s = config.options.heartbeat_s;
   auto stream = std::make_unique<StreamTransport>(loop, rank, heartbeat_s, std::move(connections.network));
-  if (!connections.fabric.port) {
+  if (connections.fabric.rails.empty()) {
     return stream;
   }
   return std::make_unique<OfiTransport>(loop, rank, heartbeat_s, std::move(stream),

@@ -32,6 +32,7 @@ const std::array kRows = {
     Row{{"SMDP_TRANSPORT", "text", "", "tcp", "how the hosts exchange bulk data; tcp: over TCP; ofi: over any fabric of libfabric, and the job ends if a rank has none; auto: over EFA if every rank has it, otherwise over TCP"}, &Options::transport, 0, 0},
     Row{{"SMDP_LIBFABRIC", "text", "", "", "path of libfabric, 1.14 or newer; empty: libfabric.so.1 of the system, or of AWS's EFA installer"}, &Options::libfabric, 0, 0},
     Row{{"SMDP_FABRIC_WRITES", "switch", "", "1", "write frames over a fabric into the receiver's memory (RDMA) where every rank can; 0: send them as messages"}, &Options::fabric_writes, 0, 0},
+    Row{{"SMDP_FABRIC_RAILS", "integer", "", "0", "devices of a fabric that each rank uses at once; 0: the devices of the host divided by its ranks, at least 1 and at most 8; the ranks use the smallest number that any of them has"}, &Options::fabric_rails, 0, 8},
     Row{{"SMDP_PORT_RANGE", "text", "", "0", "ports to listen on, as first-last; 0: any free port"}, &Options::port_range, 0, 0},
     Row{{"SMDP_IPV6", "switch", "", "0", "advertise IPv6 addresses in addition to IPv4 addresses"}, &Options::ipv6, 0, 0},
     Row{{"SMDP_RENDEZVOUS_PORT", "integer", "", "7592", "port of rank 0's rendezvous if the ranks have no store for its address"}, &Options::rendezvous_port, 1, 65535},

@@ -18,6 +18,7 @@ struct Options {
   std::string transport = "tcp";
   std::string libfabric;
   bool fabric_writes = true;
+  std::int64_t fabric_rails = 0;
   std::string interface;
   std::string port_range = "0";
   bool ipv6 = false;

@@ -14,7 +14,7 @@
 
 namespace smdp {
 
-inline constexpr std::uint16_t kProtocolVersion = 8;
+inline constexpr std::uint16_t kProtocolVersion = 9;
 inline constexpr std::uint32_t kFrameMagic = 0x50444d53;  // "SMDP"
 inline constexpr std::size_t kFrameBytes = 72;
 
@@ -50,8 +50,9 @@ enum class FrameType : std::uint8_t {
   kReleased = 18,
   // About the frames that the other rank sends, or the sender sent, over a fabric (ofi_transport.h), and not
   // over one themselves.
-  kFabricCredit = 19,  // `offset` of them were taken so far; payload: the slots of the next ones, if any
-  kFabricEnd = 20,     // `offset` of them were sent in all
+  // `offset` of them were taken so far over the rail `piece`; payload: the slots of the next ones, if any.
+  kFabricCredit = 19,
+  kFabricEnd = 20,  // `offset` of them were sent in all, over all rails
 };
 inline constexpr std::uint8_t kFrameTypes = 21;
 

@@ -13,7 +13,8 @@
 //   waits        none: a completion queue with a wait object is refused
 //
 // A broken rule ends the process with its text. STRICT_SEED: the seed of the random choices. STRICT_WRITES:
-// 0, no endpoint has writes; some, every other one.
+// 0, no endpoint has writes; some, every other one. STRICT_DEVICES: how many devices there are.
+// STRICT_SLOW: the device whose endpoints need many progress calls for a message.
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -136,6 +137,7 @@ struct Send {
 struct Endpoint {
   fi::Ep ep{};
   std::uint64_t name = 0;
+  bool is_slow = false;
   Queue* queue = nullptr;
   Addresses* addresses = nullptr;
   std::vector<Receive> receives;
@@ -250,7 +252,8 @@ void progress(Endpoint& endpoint) {
   for (std::size_t i = 0; i < endpoint.sends.size();) {
     const std::size_t which = i + world().random.below(endpoint.sends.size() - i);
     std::swap(endpoint.sends[i], endpoint.sends[which]);
-    if (!world().random.one_in(3) && advance(endpoint, endpoint.sends[i])) {
+    const bool waits = endpoint.is_slow ? !world().random.one_in(500) : world().random.one_in(3);
+    if (!waits && advance(endpoint, endpoint.sends[i])) {
       endpoint.sends.erase(endpoint.sends.begin() + static_cast<std::ptrdiff_t>(i));
     } else {
       ++i;
@@ -471,8 +474,10 @@ int open_queue(fi::Domain* /*domain*/, fi::CqAttr* attr, fi::Cq** cq, void* /*co
   return 0;
 }
 
-int open_endpoint(fi::Domain* /*domain*/, fi::Info* /*info*/, fi::Ep** ep, void* /*context*/) {
+int open_endpoint(fi::Domain* /*domain*/, fi::Info* info, fi::Ep** ep, void* /*context*/) {
   auto* const made = new Endpoint;
+  const char* const slow = std::getenv("STRICT_SLOW");  // NOLINT(concurrency-mt-unsafe)
+  made->is_slow = slow != nullptr && std::strcmp(slow, info->domain_attr->name) == 0;
   made->ep = {{0, nullptr, &endpoint_fid_ops}, nullptr, &cm_ops, &message_ops, &rma_ops};
   *ep = &made->ep;
   return 0;
@@ -564,10 +569,35 @@ EXPORTED fi::Info* fi_dupinfo(const fi::Info* info) {
   return made;
 }
 
+namespace {
+
+constexpr int kDemands = fi::kMrLocal | fi::kMrVirtAddr | fi::kMrAllocated | fi::kMrProvKey;
+
+fi::Info* describe_device(const fi::Info& hints, int device) {
+  fi::Info* const made = allocate_info();
+  made->caps = hints.caps;
+  made->mode = fi::kContext | fi::kContext2;
+  made->tx_attr->size = kDepth;
+  made->tx_attr->iov_limit = kMostParts;
+  made->rx_attr->size = kDepth;
+  made->rx_attr->iov_limit = kMostParts;
+  made->ep_attr->type = fi::kEpRdm;
+  made->ep_attr->max_msg_size = kMessageBytes;
+  made->domain_attr->mr_mode = kDemands;
+  made->domain_attr->mr_key_size = sizeof(std::uint64_t);
+  made->domain_attr->cq_data_size = sizeof(std::uint32_t);
+  made->domain_attr->name = ::strdup(("strict" + std::to_string(device)).c_str());
+  // As SMDP_TRANSPORT=auto asks for.
+  const char* const name = hints.fabric_attr->prov_name;
+  made->fabric_attr->prov_name = ::strdup(name == nullptr ? "strict" : name);
+  return made;
+}
+
+}  // namespace
+
 EXPORTED int fi_getinfo(std::uint32_t /*version*/, const char* node, const char* /*service*/,
                         std::uint64_t /*flags*/, const fi::Info* hints, fi::Info** info) {
   std::signal(SIGUSR2, [](int) {});  // as PSM's library replaces the handlers of other signals
-  constexpr int kDemands = fi::kMrLocal | fi::kMrVirtAddr | fi::kMrAllocated | fi::kMrProvKey;
   if (node != nullptr || hints->domain_attr->mr_mode != kDemands || (hints->mode & fi::kContext2) == 0) {
     return -ENODATA;  // its addresses are no IP addresses
   }
@@ -580,26 +610,17 @@ EXPORTED int fi_getinfo(std::uint32_t /*version*/, const char* node, const char*
       return -ENODATA;
     }
   }
-  fi::Info* const made = allocate_info();
-  made->caps = hints->caps;
-  made->mode = fi::kContext | fi::kContext2;
-  made->tx_attr->size = kDepth;
-  made->tx_attr->iov_limit = kMostParts;
-  made->rx_attr->size = kDepth;
-  made->rx_attr->iov_limit = kMostParts;
-  made->ep_attr->type = fi::kEpRdm;
-  made->ep_attr->max_msg_size = kMessageBytes;
-  made->domain_attr->mr_mode = kDemands;
-  made->domain_attr->mr_key_size = sizeof(std::uint64_t);
-  made->domain_attr->cq_data_size = sizeof(std::uint32_t);
-  made->domain_attr->name = ::strdup("strict0");
-  // As SMDP_TRANSPORT=auto asks for.
-  const char* const name = hints->fabric_attr->prov_name;
-  made->fabric_attr->prov_name = ::strdup(name == nullptr ? "strict" : name);
+  // NOLINTNEXTLINE(concurrency-mt-unsafe)
+  const char* const devices = std::getenv("STRICT_DEVICES");
+  fi::Info* made = nullptr;
+  for (int device = devices == nullptr ? 1 : std::atoi(devices); device-- > 0;) {  // NOLINT(cert-err34-c)
+    fi::Info* const one = describe_device(*hints, device);
+    one->next = made;
+    made = one;
+  }
   *info = made;
   return 0;
 }
-
 EXPORTED int fi_fabric(fi::FabricAttr* /*attr*/, fi::Fabric** fabric, void* /*context*/) {
   *fabric = new fi::Fabric{{0, nullptr, &plain_ops}, &fabric_ops};
   return 0;

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -175,7 +176,9 @@ TEST(FabricChoice, AutoTakesTheFabricThatEveryRankHas) {
     };
   };
   Cluster cluster({.hosts = {1, 1},
-                   .options = {{"SMDP_TRANSPORT", "auto"}, {"SMDP_LIBFABRIC", SMDP_STRICT_PROVIDER}},
+                   .options = {{"SMDP_TRANSPORT", "auto"},
+                               {"SMDP_LIBFABRIC", SMDP_STRICT_PROVIDER},
+                               {"SMDP_FABRIC_RAILS", "0"}},
                    .adjust = adjust});
   ASSERT_TRUE(cluster.ok()) << cluster.opened()[0].message();
   EXPECT_NE(all_of(notices).find("exchange over the fabric efa (device strict0 on this rank), by messages"),
@@ -514,6 +517,55 @@ TEST(FabricPort, ASlotThatIsLentIsReplacedByAnother) {
   EXPECT_TRUE(at_ours.froms.empty());
   send_one(*seven, at_seven, *ours, at_ours, 1000, static_cast<std::uint32_t>(lent.successor));
   EXPECT_EQ(at_ours.froms, std::vector{7});
+}
+
+// Takes frames as OfiTransport does: a frame has its sender's credit back at once where its buffer is lent.
+class Lending final : public FabricPort::Events {
+ public:
+  explicit Lending(FabricPort& port) : port_(port) {}
+  void received(std::uint32_t, const std::optional<FrameHeader>&, std::span<std::byte>,
+                std::size_t buffer) override {
+    FabricPort::Lent taken = port_.lend(buffer);
+    if (taken.owner) {
+      lent.push_back(std::move(taken.owner));
+      ++credits;
+    } else {
+      port_.give_back(buffer, 0);
+    }
+  }
+  void sent(std::size_t, const Status&) override {}
+  void reposted(int, std::size_t) override { ++credits; }
+
+  std::deque<std::shared_ptr<const void>> lent;
+  std::size_t credits = 0;
+
+ private:
+  FabricPort& port_;
+};
+
+// The strict provider refuses every tenth receive at first, and ends the process when a message finds none.
+TEST(FabricPort, ASenderWithCreditAlwaysFindsABufferAlsoWhileBuffersAreLent) {
+  const auto ours = open_port(1, 4096);
+  const auto seven = open_port(1, 4096);
+  Lending at_ours(*ours);
+  Received at_seven(*seven);
+  const auto place = seven->endpoint().insert(*ours->endpoint().address());
+  FrameHeader header;
+  header.type = FrameType::kPublish;
+  header.sender = 7;
+  std::size_t sent = 0;
+  while (sent < 20000) {
+    while (sent - at_ours.credits < ours->window() &&
+           (*seven->send({*place, {}, 0}, header, {}, nullptr)).has_value()) {
+      ++sent;
+    }
+    ASSERT_TRUE(seven->poll(at_seven).ok());
+    ASSERT_TRUE(ours->poll(at_ours).ok());
+    for (std::size_t i = 0; i < 3 && at_ours.lent.size() > 20; ++i) {
+      at_ours.lent.pop_front();
+    }
+  }
+  EXPECT_EQ(at_seven.failures, 0);
 }
 
 TEST(FabricPort, ABufferThatWasLentOutlivesThePort) {

@@ -30,9 +30,8 @@ FabricReport sound_report() {
   FabricReport report;
   report.provider = "strict";
   report.writes = true;
-  report.window = 16;
-  report.slots = {std::uint64_t{1} << 46U, 42, 64};
-  report.address = Bytes(kAddressBytes, std::byte{5});
+  report.rails.push_back({16, {std::uint64_t{1} << 46U, 42, 64}, Bytes(kAddressBytes, std::byte{5})});
+  report.rails.push_back({8, {std::uint64_t{1} << 45U, 43, 32}, Bytes(kAddressBytes, std::byte{6})});
   return report;
 }
 
@@ -48,11 +47,14 @@ TEST(FabricReport, ASoundReportIsReadAsItWasWritten) {
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(read->provider, written.provider);
   EXPECT_EQ(read->writes, written.writes);
-  EXPECT_EQ(read->window, written.window);
-  EXPECT_EQ(read->slots.base, written.slots.base);
-  EXPECT_EQ(read->slots.key, written.slots.key);
-  EXPECT_EQ(read->slots.count, written.slots.count);
-  EXPECT_EQ(read->address, written.address);
+  ASSERT_EQ(read->rails.size(), written.rails.size());
+  for (std::size_t i = 0; i < written.rails.size(); ++i) {
+    EXPECT_EQ(read->rails[i].window, written.rails[i].window);
+    EXPECT_EQ(read->rails[i].slots.base, written.rails[i].slots.base);
+    EXPECT_EQ(read->rails[i].slots.key, written.rails[i].slots.key);
+    EXPECT_EQ(read->rails[i].slots.count, written.rails[i].slots.count);
+    EXPECT_EQ(read->rails[i].address, written.rails[i].address);
+  }
   EXPECT_EQ(refusal(encode(written)), "");
 }
 
@@ -63,31 +65,37 @@ struct Damage {
 };
 
 const std::vector<Damage> kDamages = {
-    {"NoWindow", [](FabricReport& one) { one.window = 0; }, "the window is 0, expected 1 to 16"},
-    {"LargeWindow", [](FabricReport& one) { one.window = 17; }, "the window is 17, expected 1 to 16"},
-    {"LargestWindow", [](FabricReport& one) { one.window = kLargest; },
+    {"NoRail", [](FabricReport& one) { one.rails.clear(); }, "the number of rails is 0, expected 1 or more"},
+    {"ManyRails", [](FabricReport& one) { one.rails.resize(9); },
+     "the number of rails is 9, expected at most 8"},
+    {"ADamagedFirstRail", [](FabricReport& one) { one.rails.front().window = 0; },
+     "the window is 0, expected 1 to 16"},
+    {"NoWindow", [](FabricReport& one) { one.rails.back().window = 0; }, "the window is 0, expected 1 to 16"},
+    {"LargeWindow", [](FabricReport& one) { one.rails.back().window = 17; },
+     "the window is 17, expected 1 to 16"},
+    {"LargestWindow", [](FabricReport& one) { one.rails.back().window = kLargest; },
      "the window is 4294967295, expected 1 to 16"},
-    {"NoSlots", [](FabricReport& one) { one.slots.count = 0; },
-     "the number of slots is 0, expected at least 32"},
-    {"FewSlots", [](FabricReport& one) { one.slots.count = 31; },
-     "the number of slots is 31, expected at least 32"},
-    {"ManySlots", [](FabricReport& one) { one.slots.count = 289; },
+    {"NoSlots", [](FabricReport& one) { one.rails.back().slots.count = 0; },
+     "the number of slots is 0, expected at least 16"},
+    {"FewSlots", [](FabricReport& one) { one.rails.back().slots.count = 15; },
+     "the number of slots is 15, expected at least 16"},
+    {"ManySlots", [](FabricReport& one) { one.rails.back().slots.count = 289; },
      "the number of slots is 289, expected at most 288"},
-    {"MostSlots", [](FabricReport& one) { one.slots.count = kLargest; },
+    {"MostSlots", [](FabricReport& one) { one.rails.back().slots.count = kLargest; },
      "the number of slots is 4294967295, expected at most 288"},
     {"MostSlotsWithoutWrites",
      [](FabricReport& one) {
        one.writes = false;
-       one.slots.count = kLargest;
+       one.rails.back().slots.count = kLargest;
      },
      "the number of slots is 4294967295, expected at most 288"},
-    {"SlotsBehindTheLastAddress", [](FabricReport& one) { one.slots.base = ~std::uint64_t{0}; },
-     "the address of the slots is 18446744073709551615, expected at most 18446744073642442751"},
-    {"NoAddress", [](FabricReport& one) { one.address.clear(); },
+    {"SlotsBehindTheLastAddress", [](FabricReport& one) { one.rails.back().slots.base = ~std::uint64_t{0}; },
+     "the address of the slots is 18446744073709551615, expected at most 18446744073675997183"},
+    {"NoAddress", [](FabricReport& one) { one.rails.back().address.clear(); },
      "the length of the address is 0, expected 1 or more"},
-    {"ShortAddress", [](FabricReport& one) { one.address.resize(31); },
+    {"ShortAddress", [](FabricReport& one) { one.rails.back().address.resize(31); },
      "the length of the address is 31, expected 32"},
-    {"LongAddress", [](FabricReport& one) { one.address.resize(1U << 20U); },
+    {"LongAddress", [](FabricReport& one) { one.rails.back().address.resize(1U << 20U); },
      "the length of the address is 1048576, expected 32"},
 };
 
@@ -105,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(Damaged, FabricReportField, ::testing::ValuesIn(kDamage
 TEST(FabricReport, AnUnknownVersionIsRefusedBeforeItsFields) {
   for (const int version : {0, kFabricReportVersion + 1, 255}) {
     const Bytes bytes{static_cast<std::byte>(version)};
-    EXPECT_EQ(refusal(bytes), kDamaged + "the version is " + std::to_string(version) + ", expected 1");
+    EXPECT_EQ(refusal(bytes), kDamaged + "the version is " + std::to_string(version) + ", expected 2");
   }
 }
 
@@ -119,8 +127,8 @@ TEST(FabricReport, AReportThatIsCutNamesTheFieldInWhichItEnds) {
     fields.insert(why.substr(expected.size()));
   }
   EXPECT_EQ(fields, (std::set<std::string>{"the version", "the failure", "the provider", "the way to send",
-                                           "the window", "the address of the slots", "the key of the slots",
-                                           "the number of slots", "the address"}));
+                                           "the number of rails", "the window", "the address of the slots",
+                                           "the key of the slots", "the number of slots", "the address"}));
   Bytes longer = whole;
   longer.push_back({});
   EXPECT_EQ(refusal(longer), kDamaged + "bytes follow its last field");
@@ -180,13 +188,16 @@ TEST(FabricReport, RandomDamageIsRefusedOrHarmless) {
       continue;
     }
     const FabricReport read = *decode_fabric_report(bytes);
-    ASSERT_TRUE(read.window >= 1 && read.window <= FabricPort::kMostWindow) << seed;
-    ASSERT_EQ(read.address.size(), kAddressBytes) << seed;
-    ASSERT_LE(read.slots.count, FabricPort::kMostSlots) << seed;
-    if (read.writes) {
-      ASSERT_GE(read.slots.count, read.window * kFacts.writers) << seed;
-      const std::uint64_t end = read.slots.base + read.slots.count * kFacts.slot_bytes;
-      ASSERT_GE(end, read.slots.base) << seed;
+    ASSERT_TRUE(!read.rails.empty() && read.rails.size() <= kMostRails) << seed;
+    for (const FabricReport::Rail& rail : read.rails) {
+      ASSERT_TRUE(rail.window >= 1 && rail.window <= FabricPort::kMostWindow) << seed;
+      ASSERT_EQ(rail.address.size(), kAddressBytes) << seed;
+      ASSERT_LE(rail.slots.count, FabricPort::kMostSlots) << seed;
+      if (read.writes) {
+        ASSERT_GE(rail.slots.count, rail.window * kFacts.writers) << seed;
+        const std::uint64_t end = rail.slots.base + rail.slots.count * kFacts.slot_bytes;
+        ASSERT_GE(end, rail.slots.base) << seed;
+      }
     }
     ++harmless;
   }
@@ -281,11 +292,11 @@ TEST(FabricReport, WithAutoADamagedReportLeadsToTcpAndAWarning) {
   FabricReport report = sound_report();
   report.provider = "efa";
   report.writes = false;
-  report.window = 0;
+  report.rails.front().window = 0;
   const Decision decision = decide_with("auto", encode(report));
   for (const auto& chosen : decision.chosen) {
     ASSERT_TRUE(chosen.ok()) << chosen.status().message();
-    EXPECT_EQ(chosen->port, nullptr);
+    EXPECT_TRUE(chosen->rails.empty());
   }
   EXPECT_EQ(decision.warnings,
             std::vector{"rank 2 (host c): " + kDamaged +
@@ -341,9 +352,8 @@ Open open_port(const std::string& path) {
   FabricReport report;
   report.provider = (*port)->endpoint().provider();
   report.writes = (*port)->writes();
-  report.window = static_cast<std::uint32_t>((*port)->window());
-  report.slots = (*port)->slots();
-  report.address = *(*port)->endpoint().address();
+  report.rails.push_back(
+      {static_cast<std::uint32_t>((*port)->window()), (*port)->slots(), *(*port)->endpoint().address()});
   return {std::move(*port), std::move(report)};
 }
 
@@ -393,7 +403,7 @@ TEST(FabricReport, AKeyOfNoMemoryNamesItsRank) {
   if (!two.report.writes) {
     GTEST_SKIP() << *provider << " has no writes, and a message needs no key";
   }
-  two.report.slots.key ^= 1U;
+  two.report.rails.front().slots.key ^= 1U;
   const Decision decision =
       decide({{"SMDP_TRANSPORT", "ofi"}}, [&](Rendezvous& rendezvous, TimePoint deadline) {
         if (!rendezvous.exchange(encode(two.report), deadline).ok()) {

@@ -1,10 +1,11 @@
 // The transport over a fabric alone: its TCP connections are recorded calls, and its peer is a port of the
-// strict provider that sends what the test wants.
+// strict provider, one for each rail, that sends what the test wants.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -31,7 +32,7 @@ class Recorded final : public Transport {
     Reader slots(message.payload);
     for (std::size_t i = 0; message.header.type == FrameType::kFabricCredit && i < message.payload.size() / 4;
          ++i) {
-      credited.push_back(slots.get<std::uint32_t>());
+      credited[message.header.piece].push_back(slots.get<std::uint32_t>());
     }
   }
   void cancel(std::uint64_t, std::uint64_t) override {}
@@ -39,7 +40,7 @@ class Recorded final : public Transport {
   [[nodiscard]] Events& events() const { return *events_; }
 
   std::vector<FrameHeader> posted;
-  std::vector<std::uint32_t> credited;  // slots
+  std::map<std::uint32_t, std::vector<std::uint32_t>> credited;  // by rail: slots
   bool finished = false;
 
  private:
@@ -76,19 +77,29 @@ class FakePeer final : public FabricPort::Events {
     ++sends;
     EXPECT_TRUE(why.ok()) << why.message();
   }
-  void reposted(int, std::size_t buffer) override { taken.push_back(static_cast<std::uint32_t>(buffer)); }
+  void reposted(int, std::size_t buffer) override {
+    ++reposts;
+    taken.push_back(static_cast<std::uint32_t>(buffer));
+  }
 
   std::unique_ptr<FabricPort> port;
   std::vector<FrameHeader> frames;
   std::vector<std::uint32_t> taken;  // slots that may be written to again
   std::size_t sends = 0;
+  std::uint64_t reposts = 0;
+  FabricPort::Target target;         // of the transport
+  std::vector<std::uint32_t> slots;  // of the transport, that the peer may write to
+  std::uint64_t credits = 0;         // that the peer has sent
 };
 
-std::unique_ptr<FabricPort> open_port(int writer, const std::string& provider) {
+std::unique_ptr<FabricPort> open_port(int writer, const std::string& provider, std::size_t rail) {
   const auto library = FabricLibrary::open(SMDP_STRICT_PROVIDER);
   FabricPort::Wanted wanted;
   wanted.provider = provider;
   wanted.payload_bytes = kPayload;
+  const auto devices = FabricPort::devices(*library, wanted);
+  EXPECT_TRUE(devices.ok()) << devices.status().message();
+  wanted.device = (*devices)[rail % devices->size()];
   if (writer >= 0) {
     wanted.writers = {writer};
   }
@@ -106,19 +117,23 @@ std::vector<std::uint32_t> first_slots(const FabricPort& port) {
 // The parameter: whether frames are written.
 class OverFabric : public ::testing::TestWithParam<bool> {
  protected:
-  explicit OverFabric(std::string provider = "") : provider_(std::move(provider)) {}
+  explicit OverFabric(std::string provider = "", std::size_t rails = 1)
+      : provider_(std::move(provider)), rails_(rails) {}
 
   void SetUp() override {
-    peer_.port = open_port(GetParam() ? kSelf : -1, provider_);
     FabricConnections connections;
-    connections.port = open_port(GetParam() ? kPeer : -1, provider_);
-    ASSERT_EQ(connections.port->writes(), GetParam());
-    const auto place = connections.port->endpoint().insert(*peer_.port->endpoint().address());
-    self_ = {*peer_.port->endpoint().insert(*connections.port->endpoint().address()),
-             connections.port->slots(), 0};
-    slots_ = first_slots(*connections.port);
-    connections.peers[kPeer] = {
-        {*place, peer_.port->slots(), 0}, peer_.port->window(), first_slots(*peer_.port)};
+    for (FakePeer& peer : rails_) {
+      const std::size_t rail = connections.rails.size();
+      peer.port = open_port(GetParam() ? kSelf : -1, provider_, rail);
+      connections.rails.push_back(open_port(GetParam() ? kPeer : -1, provider_, rail));
+      FabricPort& port = *connections.rails.back();
+      ASSERT_EQ(port.writes(), GetParam());
+      const auto place = port.endpoint().insert(*peer.port->endpoint().address());
+      peer.target = {*peer.port->endpoint().insert(*port.endpoint().address()), port.slots(), 0};
+      peer.slots = first_slots(port);
+      connections.peers[kPeer].push_back(
+          {{*place, peer.port->slots(), 0}, peer.port->window(), first_slots(*peer.port)});
+    }
     auto stream = std::make_unique<Recorded>();
     stream_ = stream.get();
     transport_ = std::make_unique<OfiTransport>(loop_, kSelf, 0.2, std::move(stream), std::move(connections),
@@ -130,7 +145,9 @@ class OverFabric : public ::testing::TestWithParam<bool> {
   void poll(int times = 300) {
     for (int i = 0; i < times; ++i) {
       transport_->poll();
-      ASSERT_TRUE(peer_.port->poll(peer_).ok());
+      for (FakePeer& peer : rails_) {
+        ASSERT_TRUE(peer.port == nullptr || peer.port->poll(peer).ok());
+      }
     }
   }
   void poll_for(double limit_s) {
@@ -150,37 +167,40 @@ class OverFabric : public ::testing::TestWithParam<bool> {
     header.bytes = header.payload = bytes;
     return header;
   }
-  void peer_sends(const FrameHeader& header, std::size_t bytes) {
+  void peer_sends(const FrameHeader& header, std::size_t bytes, std::uint32_t rail = 0) {
+    FakePeer& peer = rails_[rail];
     const std::vector<std::byte> memory(bytes);
-    const auto staged = peer_.port->stage(memory);
+    const auto staged = peer.port->stage(memory);
     ASSERT_TRUE(staged);
-    for (const std::uint32_t slot : std::exchange(stream_->credited, {})) {
-      slots_.push_back(slot);
+    for (const std::uint32_t slot : std::exchange(stream_->credited[rail], {})) {
+      peer.slots.push_back(slot);
     }
-    ASSERT_FALSE(slots_.empty());
-    self_.slot = slots_.back();
+    ASSERT_FALSE(peer.slots.empty());
+    peer.target.slot = peer.slots.back();
     if (GetParam()) {
-      slots_.pop_back();
+      peer.slots.pop_back();
     }
-    while (
-        !(*peer_.port->send(self_, header, {staged->bytes.get(), bytes}, staged->descriptor)).has_value()) {
+    while (!(*peer.port->send(peer.target, header, {staged->bytes.get(), bytes}, staged->descriptor))
+                .has_value()) {
     }
     poll();
   }
-  void from_stream(FrameType type, std::uint64_t offset) {
+  void from_stream(FrameType type, std::uint64_t offset, std::uint32_t rail = 0) {
+    FakePeer& peer = rails_[rail];
     FrameHeader header;
     header.type = type;
     header.sender = kPeer;
+    header.piece = rail;
     header.offset = offset;
-    const std::uint64_t frames = offset - std::exchange(credits_, offset);
+    const std::uint64_t frames = offset - std::exchange(peer.credits, offset);
     const bool names_slots = GetParam() && type == FrameType::kFabricCredit;
     header.payload = names_slots ? frames * sizeof(std::uint32_t) : 0;
     auto landing = stream_->events().place(kPeer, header);
     ASSERT_TRUE(landing);
     for (std::uint64_t i = 0; names_slots && i < frames; ++i) {
-      const std::uint32_t slot = peer_.taken.empty() ? 0 : peer_.taken.back();
-      if (!peer_.taken.empty()) {
-        peer_.taken.pop_back();
+      const std::uint32_t slot = peer.taken.empty() ? 0 : peer.taken.back();
+      if (!peer.taken.empty()) {
+        peer.taken.pop_back();
       }
       std::memcpy(landing->data + i * sizeof(slot), &slot, sizeof(slot));
     }
@@ -196,10 +216,8 @@ class OverFabric : public ::testing::TestWithParam<bool> {
   Loop loop_;
   Recorded* stream_ = nullptr;
   Heard heard_;
-  FakePeer peer_;
-  FabricPort::Target self_;
-  std::vector<std::uint32_t> slots_;  // that the peer may write to
-  std::uint64_t credits_ = 0;         // that the peer has sent
+  std::vector<FakePeer> rails_;
+  FakePeer& peer_ = rails_.front();
   int completed_ = 0;
   std::unique_ptr<OfiTransport> transport_;
 };
@@ -411,7 +429,7 @@ TEST_P(OverFabric, CancelledFramesThatWaitAreDropped) {
 TEST_P(OverFabric, RandomHeadersAreFramesOrEndTheirSender) {
   std::mt19937 random(7);  // NOLINT(cert-msc51-cpp): the same frames in every run
   for (int i = 0; i < 300; ++i) {
-    if (slots_.empty() && stream_->credited.empty()) {
+    if (peer_.slots.empty() && stream_->credited[0].empty()) {
       break;  // a rank that broke the protocol gets no credit
     }
     FrameHeader header =
@@ -423,6 +441,142 @@ TEST_P(OverFabric, RandomHeadersAreFramesOrEndTheirSender) {
   }
   poll_for(0.2);
   EXPECT_LE(heard_.losses.size(), 1U);
+}
+
+class OverTwoRails : public OverFabric {
+ protected:
+  OverTwoRails() : OverFabric("", 2) {}
+};
+
+TEST_P(OverTwoRails, FramesUseBoth) {
+  const std::vector<std::byte> memory(kPayload);
+  for (int i = 0; i < 10; ++i) {
+    post(memory);
+  }
+  poll(2000);
+  EXPECT_EQ(rails_[0].frames.size() + rails_[1].frames.size(), 10U);
+  EXPECT_GE(rails_[0].frames.size(), 3U);
+  EXPECT_GE(rails_[1].frames.size(), 3U);
+  EXPECT_EQ(completed_, 10);
+}
+
+TEST_P(OverTwoRails, EachHasCreditOfItsOwn) {
+  const std::vector<std::byte> memory(kPayload);
+  for (int i = 0; i < 60; ++i) {
+    post(memory);
+  }
+  poll(3000);
+  EXPECT_EQ(rails_[0].frames.size(), 16U);
+  EXPECT_EQ(rails_[1].frames.size(), 16U);
+  from_stream(FrameType::kFabricCredit, 10, 1);
+  poll(2000);
+  EXPECT_EQ(rails_[0].frames.size(), 16U);
+  EXPECT_EQ(rails_[1].frames.size(), 26U);
+}
+
+TEST_P(OverTwoRails, AReceiverReportsWhatItHasTakenOverEach) {
+  for (int i = 0; i < 8; ++i) {
+    peer_sends(bulk(FrameType::kPublish, kPeer, 1000), 1000, 1);
+  }
+  for (int i = 0; i < 16; ++i) {
+    peer_sends(bulk(FrameType::kPublish, kPeer, 1000), 1000, 0);
+  }
+  ASSERT_EQ(stream_->posted.size(), 3U);
+  EXPECT_EQ(stream_->posted[0].piece, 1U);
+  EXPECT_EQ(stream_->posted[0].offset, 8U);
+  EXPECT_EQ(stream_->posted[2].piece, 0U);
+  EXPECT_EQ(stream_->posted[2].offset, 16U);
+}
+
+TEST_P(OverTwoRails, ACreditForARailThatIsMissingEndsThePeer) {
+  FrameHeader credit;
+  credit.type = FrameType::kFabricCredit;
+  credit.sender = kPeer;
+  credit.piece = 2;
+  auto landing = stream_->events().place(kPeer, credit);
+  stream_->events().arrived(kPeer, credit, std::move(*landing));
+  poll_for(0.2);
+  ASSERT_EQ(heard_.losses.size(), 1U);
+  EXPECT_EQ(heard_.losses[0].second, "a frame broke the protocol");
+}
+
+TEST_P(OverTwoRails, TheEndCountsTheFramesOfBoth) {
+  const std::vector<std::byte> memory(kPayload);
+  for (int i = 0; i < 6; ++i) {
+    post(memory);
+  }
+  poll(2000);
+  transport_->finish();
+  EXPECT_EQ(stream_->posted.back().type, FrameType::kFabricEnd);
+  EXPECT_EQ(stream_->posted.back().offset, 6U);
+}
+
+TEST_P(OverTwoRails, AGoodbyeWaitsForTheLastFramesOfBoth) {
+  from_stream(FrameType::kFabricEnd, 2);
+  stream_->events().lost(kPeer, true, {Code::kPeerLost, "closed"});
+  peer_sends(bulk(FrameType::kPublish, kPeer, 1000), 1000, 0);
+  EXPECT_TRUE(heard_.losses.empty());
+  peer_sends(bulk(FrameType::kPublish, kPeer, 1000), 1000, 1);
+  ASSERT_EQ(heard_.losses.size(), 1U);
+  EXPECT_TRUE(heard_.losses[0].first);
+}
+
+TEST_P(OverTwoRails, CancelledFramesAreReadFromRegisteredMemoryUntilBothHaveSentThem) {
+  std::vector<std::byte> arena(kPayload);
+  transport_->register_memory(arena);
+  for (int i = 0; i < 20; ++i) {
+    post(arena);
+  }
+  transport_->cancel(kGroup, 1);
+  poll(2000);
+  EXPECT_FALSE(transport_->reads(kGroup));
+  EXPECT_LE(heard_.released_groups.size(), 1U);
+  EXPECT_EQ(completed_, 0);
+}
+
+TEST_P(OverTwoRails, AFrameThatIsNotDeliveredOverOneEndsThePeer) {
+  rails_[1].port.reset();
+  const std::vector<std::byte> memory(kPayload);
+  for (int i = 0; i < 20; ++i) {  // a rail that refuses a frame at first leaves it to the other
+    post(memory);
+  }
+  const TimePoint by = after(5);
+  while (heard_.losses.empty() && Clock::now() < by) {
+    poll(1);
+  }
+  ASSERT_EQ(heard_.losses.size(), 1U);
+  EXPECT_EQ(heard_.losses[0].second, "the fabric could not deliver a frame: No route to host");
+}
+
+class OverUnequalRails : public OverFabric {
+ protected:
+  OverUnequalRails() : OverFabric("", 2) {}
+
+  void SetUp() override {
+    ::setenv("STRICT_DEVICES", "2", 1);
+    ::setenv("STRICT_SLOW", "strict1", 1);
+    OverFabric::SetUp();
+    ::unsetenv("STRICT_DEVICES");
+    ::unsetenv("STRICT_SLOW");
+  }
+};
+
+TEST_P(OverUnequalRails, TheSlowerOneGetsFewerFrames) {
+  const std::vector<std::byte> memory(kPayload);
+  constexpr std::size_t kFrames = 200;
+  for (std::size_t i = 0; i < kFrames; ++i) {
+    post(memory);
+    poll(10);
+    for (std::uint32_t rail = 0; rail < 2; ++rail) {
+      if (rails_[rail].reposts - rails_[rail].credits >= 8) {
+        from_stream(FrameType::kFabricCredit, rails_[rail].reposts, rail);
+      }
+    }
+  }
+  poll(20000);
+  EXPECT_EQ(rails_[0].frames.size() + rails_[1].frames.size(), kFrames);
+  EXPECT_GE(rails_[1].frames.size(), 1U);
+  EXPECT_LT(rails_[1].frames.size(), kFrames / 4);
 }
 
 // libfabric's ofi_rxm ends the process if an endpoint is closed while a frame arrives.
@@ -469,6 +623,10 @@ TEST_P(OverRxm, TheEndpointIsClosedIfAllThatThePeerSentHasArrived) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Writes, OverRxm, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Written" : "AsMessages"; });
+INSTANTIATE_TEST_SUITE_P(Writes, OverUnequalRails, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Written" : "AsMessages"; });
+INSTANTIATE_TEST_SUITE_P(Writes, OverTwoRails, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "Written" : "AsMessages"; });
 INSTANTIATE_TEST_SUITE_P(Writes, OverFabric, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "Written" : "AsMessages"; });

@@ -99,9 +99,13 @@ def _cause(error: str) -> str:
     )
 
 
-@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.runs), 2])
-def test_death_over_a_fabric_is_reported_as_over_tcp(victim: int) -> None:
-    over_tcp, over_fabric = ([_cause(error) for error in _errors_of_survivors(victim, env)] for env in (TCP, FABRIC))
+@pytest.mark.parametrize(
+    ("victim", "rails"),
+    [(0, 1), pytest.param(1, 1, marks=pytest.mark.runs), (2, 1), (0, 2), pytest.param(2, 2, marks=pytest.mark.runs)],
+)
+def test_death_over_a_fabric_is_reported_as_over_tcp(victim: int, rails: int) -> None:
+    fabric = {**FABRIC, "SMDP_FABRIC_RAILS": str(rails)}
+    over_tcp, over_fabric = ([_cause(error) for error in _errors_of_survivors(victim, env)] for env in (TCP, fabric))
     assert over_tcp == [f"raised rank {victim} (host host-{victim // 2}) was lost: its connection ended"] * 2
     assert over_fabric == over_tcp
 

@@ -47,7 +47,7 @@ Cluster::Cluster(const ClusterOptions& options) {
         }
       };
       // The same tests run over a fabric too (make test-fabric).
-      for (const char* name : {"SMDP_TRANSPORT", "SMDP_LIBFABRIC"}) {
+      for (const char* name : {"SMDP_TRANSPORT", "SMDP_LIBFABRIC", "SMDP_FABRIC_RAILS"}) {
         if (const auto value = process_environment()(name)) {
           (void)set_option(config.options, name, *value);
         }

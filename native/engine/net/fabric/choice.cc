@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <deque>
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <string_view>
 #include <thread>
 #include <utility>
 
 #include "base/sha256.h"
+#include "net/fabric/rails.h"
 #include "net/fabric/report.h"
 #include "net/fabric/signal_handlers_kept.h"
 
@@ -20,45 +23,41 @@ constexpr double kProbe = 15;                         // seconds for a frame to 
 constexpr std::uint64_t kLeastPayload = 256U << 10U;  // bytes; also the parts of messages (point_to_point.cc)
 constexpr std::uint64_t kMostPayload = 4U << 20U;     // larger frames use TCP
 
-// A frame to each rank and one from each, before the engine relies on the fabric.
-class Probe final : public FabricPort::Events {
+// A frame over one rail to each rank and one from each, before the engine relies on the fabric.
+class RailProbe final : public FabricPort::Events {
  public:
-  // `names`: by rank, for messages.
-  Probe(int rank, FabricPort& port, const std::map<int, FabricConnections::Peer>& peers,
-        const std::vector<std::string>& names, Rendezvous& rendezvous)
-      : rank_(rank),
-        port_(port),
-        names_(names),
-        rendezvous_(rendezvous),
-        to_send_(peers),
-        receiver_of_(port.tickets()) {
-    for (const auto& [peer, remote] : peers) {
-      silent_.insert(peer);
-    }
+  // `names`: by rank, for messages. `where`: the same for the rail; empty: there is only one.
+  RailProbe(int rank, FabricPort& port, const std::vector<std::string>& names, std::string where)
+      : rank_(rank), port_(port), names_(names), where_(std::move(where)), receiver_of_(port.tickets()) {}
+  void add(int peer, FabricConnections::Link link) {
+    to_send_[peer] = std::move(link);
+    silent_.insert(peer);
   }
 
-  // Empty, or what went wrong. Ends early when a rank leaves the rendezvous: departure().
-  std::string run(double limit_s) {
-    const TimePoint deadline = after(limit_s);
-    while (departure_.ok() && why_.empty() &&
-           !(to_send_.empty() && silent_.empty() && port_.in_flight() == 0)) {
-      if (Clock::now() >= deadline) {
-        departure_ = rendezvous_.departure();
-        return silence(limit_s);
-      }
-      send();
-      const Result<bool> worked = port_.poll(*this);
-      if (!worked.ok()) {
-        return worked.status().message();
-      }
-      if (!*worked) {
-        departure_ = rendezvous_.departure();
-        std::this_thread::sleep_for(std::chrono::microseconds(100));
-      }
+  // False: nothing had happened.
+  bool step() {
+    send();
+    const Result<bool> worked = port_.poll(*this);
+    if (!worked.ok() && why_.empty()) {
+      why_ = worked.status().message() + where_;
     }
-    return why_;
+    return worked.ok() && *worked;
   }
-  [[nodiscard]] const Status& departure() const { return departure_; }
+  [[nodiscard]] bool is_complete() const {
+    return to_send_.empty() && silent_.empty() && port_.in_flight() == 0;
+  }
+  // Empty, or what went wrong.
+  [[nodiscard]] const std::string& why() const { return why_; }
+  // What went wrong if it is not complete after `limit_s`.
+  [[nodiscard]] std::string silence(double limit_s) const {
+    const std::string within = where_ + " within " + std::to_string(std::lround(limit_s)) + " s";
+    if (silent_.empty()) {
+      return "its frames to other ranks were not taken" + within;
+    }
+    return "nothing arrived over the fabric from " + names_[static_cast<std::size_t>(*silent_.begin())] +
+           (silent_.size() > 1 ? " and " + std::to_string(silent_.size() - 1) + " others" : "") + within +
+           " (on EC2, the security group must allow all traffic from and to itself)";
+  }
 
   void received(std::uint32_t from, const std::optional<FrameHeader>& header,
                 std::span<std::byte> /*payload*/, std::size_t buffer) override {
@@ -79,12 +78,12 @@ class Probe final : public FabricPort::Events {
     FrameHeader ping;
     ping.type = FrameType::kPing;
     ping.sender = static_cast<std::uint32_t>(rank_);
-    while (!to_send_.empty()) {
-      FabricConnections::Peer& peer = to_send_.begin()->second;
+    while (!to_send_.empty() && why_.empty()) {
+      FabricConnections::Link& link = to_send_.begin()->second;
       if (port_.writes()) {
-        peer.target.slot = peer.slots.front();  // free again when all ranks have been heard
+        link.target.slot = link.slots.front();  // free again when all ranks have been heard
       }
-      const auto ticket = port_.send(peer.target, ping, {}, nullptr);
+      const auto ticket = port_.send(link.target, ping, {}, nullptr);
       const int receiver = to_send_.begin()->first;
       if (!ticket.ok()) {
         why_ = unreachable(receiver, ticket.status());
@@ -98,28 +97,44 @@ class Probe final : public FabricPort::Events {
     }
   }
   [[nodiscard]] std::string unreachable(int receiver, const Status& why) const {
-    return "no frame reaches " + names_[static_cast<std::size_t>(receiver)] + ": " + why.message();
-  }
-  [[nodiscard]] std::string silence(double limit_s) const {
-    const std::string within = " within " + std::to_string(std::lround(limit_s)) + " s";
-    if (silent_.empty()) {
-      return "its frames to other ranks were not taken" + within;
-    }
-    return "nothing arrived over the fabric from " + names_[static_cast<std::size_t>(*silent_.begin())] +
-           (silent_.size() > 1 ? " and " + std::to_string(silent_.size() - 1) + " others" : "") + within +
-           " (on EC2, the security group must allow all traffic from and to itself)";
+    return "no frame reaches " + names_[static_cast<std::size_t>(receiver)] + where_ + ": " + why.message();
   }
 
   int rank_;
   FabricPort& port_;
   const std::vector<std::string>& names_;
-  Rendezvous& rendezvous_;
-  std::map<int, FabricConnections::Peer> to_send_;
+  std::string where_;
+  std::map<int, FabricConnections::Link> to_send_;
   std::vector<int> receiver_of_;  // by ticket
   std::set<int> silent_;
   std::string why_;
-  Status departure_;
 };
+
+// Probes all rails at once. Returns nothing, or what went wrong. Ends early when a rank leaves the
+// rendezvous: `departure` says why.
+std::string probe_rails(std::deque<RailProbe>& rails, double limit_s, Rendezvous& rendezvous,
+                        Status& departure) {
+  const TimePoint deadline = after(limit_s);
+  const auto open = [&] { return std::ranges::find_if(rails, std::not_fn(&RailProbe::is_complete)); };
+  while (departure.ok() && open() != rails.end()) {
+    if (Clock::now() >= deadline) {
+      departure = rendezvous.departure();
+      return open()->silence(limit_s);
+    }
+    bool worked = false;
+    for (RailProbe& rail : rails) {
+      worked = rail.step() || worked;
+      if (!rail.why().empty()) {
+        return rail.why();
+      }
+    }
+    if (!worked) {
+      departure = rendezvous.departure();
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+  return "";
+}
 
 class Choice {
  public:
@@ -135,7 +150,7 @@ class Choice {
       return give_up("no EFA device on " + lacking);
     }
     Result<FabricConnections> opened = open();
-    if (!opened.ok() || !opened->port) {
+    if (!opened.ok() || opened->rails.empty()) {
       return opened;
     }
     return probe(std::move(*opened));
@@ -196,18 +211,9 @@ class Choice {
   Result<FabricConnections> open() {
     FabricConnections made;
     FabricReport mine;
-    Result<std::unique_ptr<FabricPort>> port = open_port();
-    if (port.ok()) {
-      Result<Bytes> address = (*port)->endpoint().address();
-      mine.provider = (*port)->endpoint().provider();
-      mine.failure = address.status().message();
-      mine.address = address.ok() ? std::move(*address) : Bytes{};
-      mine.writes = (*port)->writes();
-      mine.window = static_cast<std::uint32_t>((*port)->window());
-      mine.slots = (*port)->slots();
-    } else {
-      mine.failure = port.status().message();
-    }
+    Result<std::vector<std::unique_ptr<FabricPort>>> rails = open_rails();
+    const Status described = rails.ok() ? describe(*rails, mine) : rails.status();
+    mine.failure = described.message();
     std::string failure;
     const auto reports = exchange(mine, failure);
     if (!reports.ok()) {
@@ -222,18 +228,39 @@ class Choice {
       failure = "the fabrics differ: " + name(0) + " has " + reports->front().provider + ", " +
                 name(static_cast<std::size_t>(other - reports->begin())) + " has " + other->provider;
     }
+    // All addresses of a provider have one length.
+    const auto& first = reports->front().rails;
+    const std::size_t address_bytes = first.empty() ? 0 : first.front().address.size();
+    std::size_t fewest = kMostRails;
     for (std::size_t rank = 0; rank < reports->size() && failure.empty(); ++rank) {
-      const FabricFacts facts{writers_of(rank), reports->front().address.size(), (*port)->slot_bytes()};
+      const FabricFacts facts{writers_of(rank), address_bytes, rails->front()->slot_bytes()};
       if (const Status status = check((*reports)[rank], facts); !status.ok()) {
         failure = name(rank) + ": " + status.message();
       }
+      fewest = std::min(fewest, (*reports)[rank].rails.size());
     }
     if (!failure.empty()) {
       return give_up(failure);
     }
-    made.port = std::move(*port);
+    rails->resize(fewest);
+    made.rails = std::move(*rails);
     reports_ = *reports;
     return made;
+  }
+
+  // What the other ranks need to reach this one.
+  static Status describe(std::vector<std::unique_ptr<FabricPort>>& rails, FabricReport& report) {
+    report.provider = rails.front()->endpoint().provider();
+    report.writes = rails.front()->writes();
+    for (const auto& rail : rails) {
+      Result<Bytes> address = rail->endpoint().address();
+      if (!address.ok()) {
+        return address.status();
+      }
+      report.rails.push_back(
+          {static_cast<std::uint32_t>(rail->window()), rail->slots(), std::move(*address)});
+    }
+    return {};
   }
 
   // How many ranks send to this one over the fabric.
@@ -243,51 +270,94 @@ class Choice {
   }
 
   // Frames are sent in the same way between all ranks. Not ok: as exchange().
-  Status agree(FabricPort& port, std::string& failure) {
+  Status agree(FabricConnections& made, std::string& failure) {
     const auto writers = std::ranges::count_if(reports_, &FabricReport::writes);
     if (writers == 0 || std::cmp_equal(writers, reports_.size())) {
       return {};
     }
     FabricReport mine;  // no rank sends a message before all have buffers for it
-    mine.failure = port.use_messages().message();
+    mine.failure = use_messages(made.rails).message();
     return exchange(mine, failure).status();
   }
 
-  Result<std::unique_ptr<FabricPort>> open_port() {
+  static Status use_messages(std::vector<std::unique_ptr<FabricPort>>& rails) {
+    for (const auto& rail : rails) {
+      if (Status status = rail->use_messages(); !status.ok()) {
+        return status;
+      }
+    }
+    return {};
+  }
+
+  // At least one, and all send in the same way.
+  Result<std::vector<std::unique_ptr<FabricPort>>> open_rails() {
     const SignalHandlersKept kept;
     Result<FabricLibrary> library = FabricLibrary::open(question_.options.libfabric);
     if (!library.ok()) {
       return library.status();
     }
-    int local = 0;  // place of this rank among those of its host
     std::vector<int> others;
     for (int rank = 0; rank < world_size(); ++rank) {
-      const bool is_mate = host(rank) == host(question_.rank);
-      local += is_mate && rank < question_.rank ? 1 : 0;
-      if (!is_mate) {
+      if (host(rank) != host(question_.rank)) {
         others.push_back(rank);
       }
     }
     FabricPort::Wanted wanted;
     wanted.provider = question_.options.transport == "auto" ? "efa" : "";
     wanted.source = question_.source;
-    wanted.rail = static_cast<std::size_t>(local);
     wanted.peers = others.size();
     wanted.writers = question_.options.fabric_writes ? others : std::vector<int>();
     wanted.payload_bytes = std::clamp(static_cast<std::uint64_t>(question_.options.piece_kib) << 10U,
                                       kLeastPayload, kMostPayload);
     wanted.tag = question_.tag;
-    return FabricPort::open(*library, wanted);
+    const auto devices = FabricPort::devices(*library, wanted);
+    if (!devices.ok()) {
+      return devices.status();
+    }
+    const std::vector<std::size_t> chosen = choose_rails(*devices);
+    wanted.rails = chosen.size();
+    std::vector<std::unique_ptr<FabricPort>> rails;
+    for (const std::size_t device : chosen) {
+      wanted.device = (*devices)[device];
+      auto rail = FabricPort::open(*library, wanted);
+      if (!rail.ok()) {
+        return rail.status();
+      }
+      rails.push_back(std::move(*rail));
+    }
+    if (!std::ranges::all_of(rails, [](const auto& rail) { return rail->writes(); })) {
+      if (Status status = use_messages(rails); !status.ok()) {
+        return status;
+      }
+    }
+    return rails;
   }
 
-  // What the rank `to` lets this one send.
-  Result<FabricConnections::Peer> peer(FabricPort& port, int to) const {
-    const FabricReport& report = reports_[static_cast<std::size_t>(to)];
+  [[nodiscard]] std::vector<std::size_t> choose_rails(const std::vector<std::string>& devices) const {
+    std::vector<PciPlace> places(devices.size());
+    std::ranges::transform(devices, places.begin(), [this](const std::string& device) {
+      return place_of_device(question_.sysfs, device);
+    });
+    std::size_t mates = 0;  // ranks of this host
+    std::size_t local = 0;  // place of this rank among them
+    for (int rank = 0; rank < world_size(); ++rank) {
+      if (host(rank) == host(question_.rank)) {
+        local = rank == question_.rank ? mates : local;
+        ++mates;
+      }
+    }
+    return assign_rails(places, gpus_of(question_.sysfs), mates,
+                        static_cast<std::size_t>(question_.options.fabric_rails))[local];
+  }
+
+  // What the rank `to` lets this one send over the rail.
+  Result<FabricConnections::Link> link(FabricPort& port, std::size_t rail, int to) const {
+    const FabricReport::Rail& report = reports_[static_cast<std::size_t>(to)].rails[rail];
     const Result<std::uint64_t> place = port.endpoint().insert(report.address);
     if (!place.ok()) {
       return place.status();
     }
-    FabricConnections::Peer made{{*place, report.slots, 0}, report.window, {}};
+    FabricConnections::Link made{{*place, report.slots, 0}, report.window, {}};
     std::uint32_t index = 0;  // of this rank among the writers of `to`
     for (int rank = 0; rank < question_.rank; ++rank) {
       index += host(rank) == host(to) ? 0 : 1;
@@ -298,32 +368,53 @@ class Choice {
     return made;
   }
 
+  // The links to all ranks of other hosts. Not empty: what went wrong.
+  std::string add_links(FabricConnections& made) const {
+    for (int rank = 0; rank < world_size(); ++rank) {
+      for (std::size_t rail = 0; rail < made.rails.size() && host(rank) != host(question_.rank); ++rail) {
+        Result<FabricConnections::Link> reached = link(*made.rails[rail], rail, rank);
+        if (!reached.ok()) {
+          return "the address of " + name(static_cast<std::size_t>(rank)) + ": " + reached.status().message();
+        }
+        made.peers[rank].push_back(std::move(*reached));
+      }
+    }
+    return "";
+  }
+
+  std::string probe_links(const FabricConnections& made, Status& departure) const {
+    std::deque<RailProbe> probes;
+    for (std::size_t rail = 0; rail < made.rails.size(); ++rail) {
+      FabricPort& port = *made.rails[rail];
+      const std::string where =
+          made.rails.size() == 1
+              ? ""
+              : " over rail " + std::to_string(rail) + " (here the device " + port.endpoint().device() + ")";
+      RailProbe& probe = probes.emplace_back(question_.rank, port, question_.names, where);
+      for (const auto& [peer, links] : made.peers) {
+        probe.add(peer, links[rail]);
+      }
+    }
+    const double left = std::chrono::duration<double>(deadline_ - Clock::now()).count();
+    return probe_rails(probes, std::clamp(left, 0.0, kProbe), rendezvous_, departure);
+  }
+
   // Step 3.
   Result<FabricConnections> probe(FabricConnections made) {
     FabricReport mine;
     std::string failure;
-    if (Status status = agree(*made.port, failure); !status.ok()) {
+    if (Status status = agree(made, failure); !status.ok()) {
       return status;
     }
     if (!failure.empty()) {
-      made.port.reset();
+      made.rails.clear();
       return give_up(failure);
     }
-    for (int rank = 0; rank < world_size() && mine.failure.empty(); ++rank) {
-      if (host(rank) != host(question_.rank)) {
-        Result<FabricConnections::Peer> reached = peer(*made.port, rank);
-        if (!reached.ok()) {
-          mine.failure =
-              "the address of " + name(static_cast<std::size_t>(rank)) + ": " + reached.status().message();
-        }
-        made.peers[rank] = reached.ok() ? std::move(*reached) : FabricConnections::Peer{};
-      }
-    }
+    mine.failure = add_links(made);
     if (mine.failure.empty()) {
-      const double left = std::chrono::duration<double>(deadline_ - Clock::now()).count();
-      Probe probe(question_.rank, *made.port, made.peers, question_.names, rendezvous_);
-      mine.failure = probe.run(std::clamp(left, 0.0, kProbe));
-      if (const Status& departure = probe.departure(); !departure.ok()) {
+      Status departure;
+      mine.failure = probe_links(made, departure);
+      if (!departure.ok()) {
         const Status verdict = rendezvous_.exchange(departure, deadline_).status();
         return verdict.ok() ? departure : verdict;
       }
@@ -332,16 +423,26 @@ class Choice {
       return reports.status();
     }
     if (!failure.empty()) {
-      made.port.reset();
+      made.rails.clear();
       return give_up(failure);
     }
     if (question_.rank == 0) {
-      const std::string device = made.port->endpoint().device();
-      log_(LogLevel::kNotice, "the hosts exchange over the fabric " + made.port->endpoint().provider() +
-                                  (device.empty() ? "" : " (device " + device + " on this rank)") +
-                                  (made.port->writes() ? ", by writes" : ", by messages"));
+      log_(LogLevel::kNotice, "the hosts exchange over the fabric " +
+                                  made.rails.front()->endpoint().provider() + devices_of(made) +
+                                  (made.rails.front()->writes() ? ", by writes" : ", by messages"));
     }
     return made;
+  }
+
+  // For a message; empty if the provider names no device.
+  static std::string devices_of(const FabricConnections& made) {
+    std::string names;
+    for (const auto& rail : made.rails) {
+      const std::string device = rail->endpoint().device();
+      names += (names.empty() || device.empty() ? "" : ", ") + device;
+    }
+    const std::string what = made.rails.size() == 1 ? "device " : "devices ";
+    return names.empty() ? "" : " (" + what + names + " on this rank)";
   }
 
   const FabricQuestion& question_;

@@ -2,9 +2,10 @@
 // what each of them reports through the rendezvous:
 //
 //   1. the card of each rank says which fabric it may have (fabric_offer); where a rank has none, TCP
-//   2. each rank opens its port and sends its address to all, or the reason why there is none
-//   3. each rank sends a frame to every rank of another host, waits for one from each, and reports the
-//   outcome
+//   2. each rank opens a port on each of its rails (rails.h) and sends their addresses to all, or the reason
+//   why there are none; all use the smallest number of rails that a rank has
+//   3. each rank sends a frame over each rail to every rank of another host, waits for one from each, and
+//   reports the outcome
 //
 // With `auto`, TCP follows from any failure, and rank 0 prints why. With `ofi` the job ends with the reason.
 #pragma once
@@ -36,9 +37,10 @@ struct FabricQuestion {
   std::vector<std::string> names;   // by rank, for messages
   std::string source;               // an address of this rank
   FabricPort::Tag tag{};
+  std::string sysfs = "/sys";
 };
 
-// No port: TCP. An error is the same on all ranks.
+// No rail: TCP. An error is the same on all ranks.
 Result<FabricConnections> choose_fabric(const FabricQuestion& question, Rendezvous& rendezvous,
                                         TimePoint deadline, const LogSink& log);
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -38,6 +39,15 @@ std::string_view name_of_domain(const fi::Info& info) {
 }
 
 }  // namespace
+
+Result<std::vector<std::string>> FabricEndpoint::devices(const FabricLibrary& library, const Wanted& wanted) {
+  FabricEndpoint asked(library, wanted);
+  asked.wanted_.writes = false;  // of the devices with messages, some may lack writes
+  if (Status status = asked.find(); !status.ok()) {
+    return status;
+  }
+  return std::move(asked.devices_);
+}
 
 Result<std::unique_ptr<FabricEndpoint>> FabricEndpoint::open(const FabricLibrary& library,
                                                              const Wanted& wanted) {
@@ -89,8 +99,8 @@ bool FabricEndpoint::suits(const fi::Info& info) const {
          (wanted_.provider.empty() || wanted_.provider == info.fabric_attr->prov_name);
 }
 
-// The provider that the library prefers; of its devices the one for this rail.
-const fi::Info* FabricEndpoint::choose(const fi::Info* first) const {
+// The devices of the provider that the library prefers.
+std::vector<const fi::Info*> FabricEndpoint::candidates(const fi::Info* first) const {
   std::vector<const fi::Info*> devices;
   for (const fi::Info* info = first; info != nullptr; info = info->next) {
     if (!suits(*info) || (!devices.empty() && std::string_view(devices.front()->fabric_attr->prov_name) !=
@@ -103,7 +113,7 @@ const fi::Info* FabricEndpoint::choose(const fi::Info* first) const {
       devices.push_back(info);
     }
   }
-  return devices.empty() ? nullptr : devices[wanted_.rail % devices.size()];
+  return devices;
 }
 
 Status FabricEndpoint::find() {
@@ -161,8 +171,16 @@ int FabricEndpoint::ask(fi::Info& hints) {
     fi::Info* all = nullptr;
     got =
         library_.getinfo(kFabricVersion, source, nullptr, source == nullptr ? 0 : fi::kSource, &hints, &all);
-    const fi::Info* const chosen = got == 0 ? choose(all) : nullptr;
-    info_ = chosen == nullptr ? nullptr : library_.dupinfo(chosen);
+    const auto devices = candidates(got == 0 ? all : nullptr);
+    const auto chosen = std::ranges::find_if(devices, [this](const fi::Info* one) {
+      return wanted_.device.empty() || name_of_domain(*one) == wanted_.device;
+    });
+    if (chosen != devices.end()) {
+      info_ = library_.dupinfo(*chosen);
+      devices_.clear();
+      std::ranges::transform(devices, std::back_inserter(devices_),
+                             [](const fi::Info* one) { return std::string(name_of_domain(*one)); });
+    }
     if (got == 0) {
       for (const fi::Info* info = all; info != nullptr; info = info->next) {
         (info->fabric_attr->prov_name == kWithinHosts ? has_within_hosts_ : has_between_hosts_) = true;

@@ -23,7 +23,7 @@ class FabricEndpoint {
   struct Wanted {
     std::string provider;           // as the library names it; empty: any
     std::string source;             // the local address, for providers that have IP addresses; empty: any
-    std::size_t rail = 0;           // which of several devices: this number modulo theirs
+    std::string device;             // one of devices(); empty: the first
     std::size_t message_bytes = 0;  // the most bytes of one message
     std::size_t sends = 0;          // in flight at a time
     std::size_t receives = 0;       // posted at a time
@@ -31,6 +31,8 @@ class FabricEndpoint {
     bool writes = false;  // where the provider has them: can_write()
   };
 
+  // The devices, by their names in libfabric, of the provider that it would use for `wanted`; at least one.
+  static Result<std::vector<std::string>> devices(const FabricLibrary& library, const Wanted& wanted);
   static Result<std::unique_ptr<FabricEndpoint>> open(const FabricLibrary& library, const Wanted& wanted);
   ~FabricEndpoint();
   FabricEndpoint(const FabricEndpoint&) = delete;
@@ -103,14 +105,15 @@ class FabricEndpoint {
   Status create();
   int open_queue();
   [[nodiscard]] bool suits(const fi::Info& info) const;
-  [[nodiscard]] const fi::Info* choose(const fi::Info* first) const;
+  [[nodiscard]] std::vector<const fi::Info*> candidates(const fi::Info* first) const;
   Completion read_error();
 
   FabricLibrary library_;
   Wanted wanted_;
   bool may_be_unfinished_ = false;
-  bool has_within_hosts_ = false;   // libfabric offered a provider that suits only processes of one host
-  bool has_between_hosts_ = false;  // ... and one that does not
+  bool has_within_hosts_ = false;     // libfabric offered a provider that suits only processes of one host
+  bool has_between_hosts_ = false;    // ... and one that does not
+  std::vector<std::string> devices_;  // of the provider
   fi::Info* info_ = nullptr;
   fi::Fabric* fabric_ = nullptr;
   fi::Domain* domain_ = nullptr;

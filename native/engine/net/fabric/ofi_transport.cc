@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <utility>
 
 namespace smdp {
@@ -27,31 +28,45 @@ OfiTransport::OfiTransport(Loop& loop, int rank, double heartbeat_s, std::unique
       heartbeat_s_(heartbeat_s),
       stream_(std::move(stream)),
       log_(std::move(log)),
-      stream_side_(*this),
-      port_side_(*this),
-      sending_(fabric.port->tickets()),
-      port_(std::move(fabric.port)),
-      wake_fd_(port_->endpoint().wake_fd()) {
-  for (auto& [peer, remote] : fabric.peers) {
+      stream_side_(*this) {
+  for (auto& port : fabric.rails) {
+    rails_.push_back(std::make_unique<Rail>(*this, rails_.size(), std::move(port)));
+    wakes_ = wakes_ && rails_.back()->wake_fd >= 0;
+  }
+  for (auto& [peer, links] : fabric.peers) {
     Peer& made = peers_[peer];
     made.rank = peer;
-    made.remote = std::move(remote);
+    for (FabricConnections::Link& link : links) {
+      made.links.emplace_back().remote = std::move(link);
+    }
   }
   loop_.add_poller(this);
-  if (wake_fd_ >= 0) {
-    // By edges: a provider may leave it readable.
-    loop_.watch(wake_fd_, EPOLLIN | EPOLLET, [this](std::uint32_t) { is_due_ = true; });
+  for (const auto& rail : rails_) {
+    if (wakes_) {
+      // By edges: a provider may leave it readable.
+      loop_.watch(rail->wake_fd, EPOLLIN | EPOLLET, [this](std::uint32_t) { is_due_ = true; });
+    }
   }
 }
+
+OfiTransport::Rail::Rail(OfiTransport& transport, std::size_t number, std::unique_ptr<FabricPort> opened)
+    : owner(transport),
+      index(number),
+      sending(opened->tickets()),
+      wake_fd(opened->endpoint().wake_fd()),
+      port(std::move(opened)) {}
 
 OfiTransport::~OfiTransport() {
   // A peer that was lost without a goodbye may live, and its frames may still arrive.
   const auto may_send = [](const auto& one) { return !one.second.has_left; };
-  if (std::ranges::any_of(peers_, may_send)) {
-    port_->endpoint().expect_unfinished_frames();
-  }
-  if (wake_fd_ >= 0) {
-    loop_.forget(wake_fd_);
+  const bool may_arrive = std::ranges::any_of(peers_, may_send);
+  for (const auto& rail : rails_) {
+    if (may_arrive) {
+      rail->port->endpoint().expect_unfinished_frames();
+    }
+    if (wakes_) {
+      loop_.forget(rail->wake_fd);
+    }
   }
 }
 
@@ -64,15 +79,18 @@ void OfiTransport::register_memory(std::span<std::byte> memory) {
   if (memory.empty()) {
     return;
   }
-  const auto region = port_->endpoint().register_memory(memory);
-  if (region.ok()) {
-    arena_ = memory;
-    arena_descriptor_ = region->descriptor;
-  } else {
-    log_(LogLevel::kWarning, region.status().message() +
-                                 ": every frame is copied before it is sent (a smaller SMDP_ARENA_MIB, or a "
-                                 "larger limit of locked memory, avoids that)");
+  for (const auto& rail : rails_) {
+    const auto region = rail->port->endpoint().register_memory(memory);
+    if (!region.ok()) {
+      log_(LogLevel::kWarning,
+           region.status().message() +
+               ": every frame is copied before it is sent (a smaller SMDP_ARENA_MIB, or a "
+               "larger limit of locked memory, avoids that)");
+      return;
+    }
+    rail->arena_descriptor = region->descriptor;
   }
+  arena_ = memory;
 }
 
 OfiTransport::Peer* OfiTransport::find(std::uint64_t rank) {
@@ -88,7 +106,7 @@ void OfiTransport::post(int peer_rank, Message message) {
     return;
   }
   const std::size_t bytes = message.payload.size();
-  if (goes_first(message.header.call, bytes) || bytes > port_->payload_bytes()) {
+  if (goes_first(message.header.call, bytes) || bytes > rails_.front()->port->payload_bytes()) {
     stream_->post(peer_rank, std::move(message));
     return;
   }
@@ -100,9 +118,13 @@ void OfiTransport::post(int peer_rank, Message message) {
 }
 
 void OfiTransport::pump(Peer& peer) {
-  while (!peer.queue.empty() && !broken_ && peer.sent - peer.credited < peer.remote.window &&
-         send_next(peer)) {
+  while (!peer.queue.empty() && !broken_ && send_next(peer)) {
   }
+}
+
+std::uint64_t OfiTransport::Peer::sent() const {
+  return std::accumulate(links.begin(), links.end(), std::uint64_t{0},
+                         [](std::uint64_t sum, const Link& link) { return sum + link.sent; });
 }
 
 void OfiTransport::pump_all() {
@@ -117,30 +139,62 @@ bool OfiTransport::is_in_arena(std::span<const std::byte> payload) const {
          not_after(payload.data() + payload.size(), arena_.data() + arena_.size());
 }
 
+// A slower rail completes its frames later, and so gets fewer of them.
 bool OfiTransport::send_next(Peer& peer) {
+  std::uint32_t refused = 0;  // bits of the rails that cannot send now
+  static_assert(kMostRails <= 32);
+  for (;;) {
+    const Link* best = nullptr;
+    std::size_t index = 0;
+    for (std::size_t i = 0; i < peer.links.size(); ++i) {
+      const std::size_t candidate = (peer.next + i) % peer.links.size();
+      const Link& link = peer.links[candidate];
+      if (link.has_credit() && (refused >> candidate & 1U) == 0 &&
+          (best == nullptr || link.on_their_way() < best->on_their_way())) {
+        best = &link;
+        index = candidate;
+      }
+    }
+    if (best == nullptr) {
+      return false;
+    }
+    if (send_over(*rails_[index], peer)) {
+      peer.next = (index + 1) % peer.links.size();
+      return true;
+    }
+    refused |= 1U << index;
+    if (peer.loss) {
+      return false;
+    }
+  }
+}
+
+bool OfiTransport::send_over(Rail& rail, Peer& peer) {
+  FabricPort& port = *rail.port;
+  Link& link = peer.links[rail.index];
   const Message& next = peer.queue.front();
   std::span<const std::byte> payload = next.payload;
-  FabricPort::Staged staged{nullptr, arena_descriptor_};
+  FabricPort::Staged staged{nullptr, rail.arena_descriptor};
   const bool in_arena = is_in_arena(payload);
-  const bool is_owned = next.keep != nullptr && !port_->endpoint().demands_descriptors();
+  const bool is_owned = next.keep != nullptr && !port.endpoint().demands_descriptors();
   if (!in_arena && is_owned) {
     staged.descriptor = nullptr;
   } else if (!in_arena) {
-    if (port_->in_flight() == port_->tickets()) {
+    if (port.in_flight() == port.tickets()) {
       return false;
     }
-    auto copy = port_->stage(payload);
+    auto copy = port.stage(payload);
     if (!copy) {
       return false;
     }
     staged = std::move(*copy);
     payload = {staged.bytes.get(), payload.size()};
   }
-  std::vector<std::uint32_t>& slots = peer.remote.slots;
-  if (port_->writes()) {
-    peer.remote.target.slot = slots.back();  // there is one for each frame of the window
+  std::vector<std::uint32_t>& slots = link.remote.slots;
+  if (port.writes()) {
+    link.remote.target.slot = slots.back();  // there is one for each frame of the window
   }
-  const auto ticket = port_->send(peer.remote.target, next.header, payload, staged.descriptor);
+  const auto ticket = port.send(link.remote.target, next.header, payload, staged.descriptor);
   if (!ticket.ok()) {
     break_off(peer, {Code::kPeerLost, ticket.status().message()});
     return false;
@@ -149,18 +203,19 @@ bool OfiTransport::send_next(Peer& peer) {
     is_due_ = true;
     return false;
   }
-  sending_[**ticket] = {&peer, std::move(peer.queue.front()), std::move(staged.bytes), in_arena, false};
-  if (port_->writes()) {
+  rail.sending[**ticket] = {&peer, std::move(peer.queue.front()), std::move(staged.bytes), in_arena, false};
+  if (port.writes()) {
     slots.pop_back();
   }
   peer.queue.pop_front();
   --queued_;
-  ++peer.sent;
+  ++link.sent;
   return true;
 }
 
-void OfiTransport::on_sent(std::size_t ticket, const Status& why) {
-  Sending done = std::exchange(sending_[ticket], {});
+void OfiTransport::on_sent(Rail& rail, std::size_t ticket, const Status& why) {
+  Sending done = std::exchange(rail.sending[ticket], {});
+  ++done.peer->links[rail.index].completed;
   if (done.is_cancelled && done.reads_arena) {
     const auto group = still_read_.find(done.message.header.group);
     if (--group->second == 0) {
@@ -189,13 +244,15 @@ void OfiTransport::cancel(std::uint64_t group, std::uint64_t operation) {
     queued_ -= std::erase_if(peer.queue, [&](const Message& one) { return belongs(one.header); });
     std::erase_if(peer.undelivered, [&](const Message& one) { return belongs(one.header); });
   }
-  for (Sending& one : sending_) {
-    if (one.peer != nullptr && !one.is_cancelled && belongs(one.message.header)) {
-      if (one.reads_arena) {
-        ++still_read_[group];  // first: where memory runs out, cancel() is called again
+  for (const auto& rail : rails_) {
+    for (Sending& one : rail->sending) {
+      if (one.peer != nullptr && !one.is_cancelled && belongs(one.message.header)) {
+        if (one.reads_arena) {
+          ++still_read_[group];  // first: where memory runs out, cancel() is called again
+        }
+        one.is_cancelled = true;
+        one.message.sent = nullptr;
       }
-      one.is_cancelled = true;
-      one.message.sent = nullptr;
     }
   }
   stream_->cancel(group, operation);
@@ -205,7 +262,7 @@ void OfiTransport::finish() {
   for (auto& [rank, peer] : peers_) {
     FrameHeader end;
     end.type = FrameType::kFabricEnd;
-    end.offset = peer.sent + peer.queue.size();
+    end.offset = peer.sent() + peer.queue.size();
     stream_->post(rank, {end, {}, nullptr, nullptr});
   }
   stream_->finish();
@@ -216,16 +273,20 @@ void OfiTransport::finish() {
 
 // With a descriptor, a look at the queue costs several system calls, and is due only when something happened.
 bool OfiTransport::poll() {
-  if (broken_ || !(is_due_ || wake_fd_ < 0)) {
+  if (broken_ || (wakes_ && !is_due_)) {
     return false;
   }
   is_due_ = false;
-  const Result<bool> worked = port_->poll(port_side_);
-  if (!worked.ok()) {
-    fail(worked.status());
-    return true;
+  bool worked = false;
+  for (const auto& rail : rails_) {
+    const Result<bool> completed = rail->port->poll(*rail);
+    if (!completed.ok()) {
+      fail(completed.status());
+      return true;
+    }
+    worked = *completed || worked;
   }
-  if (*worked) {
+  if (worked) {
     busy_at_ = Clock::now();
     is_due_ = true;
   }
@@ -235,84 +296,88 @@ bool OfiTransport::poll() {
   if (losses_ > 0) {
     report_due(Clock::now());
   }
-  return *worked;
+  return worked;
 }
 
 bool OfiTransport::fall_asleep() {
-  if (broken_ || wake_fd_ < 0) {
+  if (broken_ || !wakes_) {
     return true;
   }
-  is_due_ = is_due_ || !port_->endpoint().may_wait();
+  is_due_ = is_due_ ||
+            std::ranges::any_of(rails_, [](const auto& rail) { return !rail->port->endpoint().may_wait(); });
   return !is_due_;
 }
 
 bool OfiTransport::needs_polling(bool is_work) const {
-  return !broken_ && wake_fd_ < 0 &&
-         (is_work || queued_ > 0 || losses_ > 0 || port_->in_flight() > 0 ||
+  const auto sends = [](const auto& rail) { return rail->port->in_flight() > 0; };
+  return !broken_ && !wakes_ &&
+         (is_work || queued_ > 0 || losses_ > 0 || std::ranges::any_of(rails_, sends) ||
           Clock::now() - busy_at_ < kSettleTime);
 }
 
-void OfiTransport::PortSide::received(std::uint32_t from, const std::optional<FrameHeader>& header,
-                                      std::span<std::byte> payload, std::size_t buffer) {
-  Peer* const peer = owner_.find(from);
+void OfiTransport::on_received(Rail& rail, std::uint32_t from, const std::optional<FrameHeader>& header,
+                               std::span<std::byte> payload, std::size_t buffer) {
+  Peer* const peer = find(from);
   if (peer == nullptr || peer->lost || (header && header->type == FrameType::kPing)) {
-    owner_.port_->give_back(buffer, -1);  // a ping: of the ranks' probe, when the job opened
+    rail.port->give_back(buffer, -1);  // a ping: of the ranks' probe, when the job opened
     return;
   }
   ++peer->received;
   if (!header) {
-    owner_.port_->give_back(buffer, -1);
-    owner_.break_off(*peer, breach());
+    rail.port->give_back(buffer, -1);
+    break_off(*peer, breach());
     return;
   }
-  owner_.take(*peer, *header, payload, buffer);
+  take(rail, *peer, *header, payload, buffer);
 }
 
-void OfiTransport::take(Peer& peer, const FrameHeader& header, std::span<std::byte> payload,
+void OfiTransport::take(Rail& rail, Peer& peer, const FrameHeader& header, std::span<std::byte> payload,
                         std::size_t buffer) {
   std::optional<Landing> landing;
   try {
     landing = events_->place(peer.rank, header);
   } catch (...) {
-    port_->give_back(buffer, peer.rank);
+    rail.port->give_back(buffer, peer.rank);
     throw;  // the loop ends every running call
   }
   if (!landing) {
-    port_->give_back(buffer, -1);
+    rail.port->give_back(buffer, -1);
     break_off(peer, breach());
     return;
   }
   // Memory that no operation has set aside may as well be the buffer itself.
-  FabricPort::Lent lent = landing->owned ? port_->lend(buffer) : FabricPort::Lent{};
+  FabricPort::Lent lent = landing->owned ? rail.port->lend(buffer) : FabricPort::Lent{};
   if (lent.owner) {
     landing = Landing::lent(payload.data(), std::move(lent.owner));
-    on_taken(peer.rank, lent.successor);
+    on_taken(rail, peer.rank, lent.successor);
   } else {
     if (!payload.empty()) {
       std::memcpy(landing->data, payload.data(), payload.size());
     }
-    port_->give_back(buffer, peer.rank);
+    rail.port->give_back(buffer, peer.rank);
   }
   events_->arrived(peer.rank, header, std::move(*landing));
 }
 
 // A buffer takes the peer's next frame. The peer hears of it when it has half of its credit left.
-void OfiTransport::on_taken(int from, std::size_t buffer) {
+void OfiTransport::on_taken(Rail& rail, int from, std::size_t buffer) {
   Peer& peer = peers_.at(from);
-  ++peer.taken;
-  if (port_->writes()) {
-    peer.to_report.push_back(static_cast<std::uint32_t>(buffer));
+  Link& link = peer.links[rail.index];
+  ++link.taken;
+  if (rail.port->writes()) {
+    link.to_report.push_back(static_cast<std::uint32_t>(buffer));
   }
-  if (peer.lost || peer.taken - peer.reported < std::max<std::uint64_t>(1, port_->window() / 2)) {
+  if (peer.lost || link.taken - link.reported < std::max<std::uint64_t>(1, rail.port->window() / 2)) {
     return;
   }
   // First: where there is no memory for it, the next credit names these slots too.
-  auto slots = std::make_shared<const std::vector<std::uint32_t>>(peer.to_report);
-  peer.to_report.clear();
-  peer.reported = peer.taken;
+  auto slots = std::make_shared<const std::vector<std::uint32_t>>(link.to_report);
+  link.to_report.clear();
+  link.reported = link.taken;
   FrameHeader credit;
   credit.type = FrameType::kFabricCredit;
-  credit.offset = peer.taken;
+  credit.piece = static_cast<std::uint32_t>(rail.index);
+  credit.offset = link.taken;
   const auto payload = std::as_bytes(std::span(*slots));
   credit.payload = payload.size();
   stream_->post(from, {credit, payload, std::move(slots), nullptr});
@@ -344,20 +409,25 @@ bool OfiTransport::on_fabric_frame(Peer& peer, const FrameHeader& header, const 
 }
 
 bool OfiTransport::on_credit(Peer& peer, const FrameHeader& header, const Landing& landing) {
-  const std::uint64_t frames = header.offset - peer.credited;
-  if (header.offset < peer.credited || header.offset > peer.sent ||
-      header.payload != (port_->writes() ? frames * sizeof(std::uint32_t) : 0)) {
+  if (header.piece >= peer.links.size()) {
+    return false;
+  }
+  Link& link = peer.links[header.piece];
+  const bool writes = rails_[header.piece]->port->writes();
+  const std::uint64_t frames = header.offset - link.credited;
+  if (header.offset < link.credited || header.offset > link.sent ||
+      header.payload != (writes ? frames * sizeof(std::uint32_t) : 0)) {
     return false;
   }
   Reader slots({landing.data, header.payload});
-  for (std::uint64_t i = 0; port_->writes() && i < frames; ++i) {
+  for (std::uint64_t i = 0; writes && i < frames; ++i) {
     const auto slot = slots.get<std::uint32_t>();
-    if (slot >= peer.remote.target.slots.count) {
+    if (slot >= link.remote.target.slots.count) {
       return false;
     }
-    peer.remote.slots.push_back(slot);
+    link.remote.slots.push_back(slot);
   }
-  peer.credited = header.offset;
+  link.credited = header.offset;
   pump(peer);
   return true;
 }

@@ -1,11 +1,15 @@
 // Transport over TCP and a fabric of libfabric: bulk frames use the fabric, all others one TCP connection to
 // each rank, which also shows within a moment when its process or host has died.
 //
+// Rails. A rank may use several devices of its host, each with an endpoint and a port of its own. A frame
+// goes over the rail with the fewest frames on their way to the peer, so a slower rail gets fewer of them. A
+// rail reaches the rail of the same number of the other ranks.
+//
 // Sending. A fabric reads the memory of a frame until the frame is complete, and cannot be stopped. So
 // it only gets memory that stays: the rank's shared memory, which a failed group keeps until reads() is
 // false, or a registered copy of the caller's memory. A frame waits here while its peer has no credit: each
-// rank lets a peer have a few frames on their way to it (FabricPort::window), one for each receive buffer
-// that it keeps for that peer, and sends credits as it takes them. So many senders cannot exhaust one
+// rank lets a peer have a few frames on their way to each rail (FabricPort::window), one for each receive
+// buffer that it keeps for that peer, and sends credits as it takes them. So many senders cannot exhaust one
 // receiver. Where frames are written, a credit names the slots that the peer may write to.
 //
 // Receiving. A frame is copied into the memory of its operation, or its buffer is lent to the operation.
@@ -28,20 +32,22 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/fabric/port.h"
+#include "net/fabric/rails.h"
 #include "net/loop.h"
 #include "net/transport/stream_transport.h"
 
 namespace smdp {
 
-// An open port, and the ranks that it reaches.
+// The open ports of a rank, and the ranks that they reach.
 struct FabricConnections {
-  struct Peer {
+  // To one rank, over one rail.
+  struct Link {
     FabricPort::Target target;
-    std::uint64_t window = 0;          // frames that it lets this rank have on their way to it
+    std::uint64_t window = 0;          // frames that the rank lets this one have on their way to it
     std::vector<std::uint32_t> slots;  // its slots for this rank, if frames are written
   };
-  std::unique_ptr<FabricPort> port;
-  std::map<int, Peer> peers;  // by rank
+  std::vector<std::unique_ptr<FabricPort>> rails;
+  std::map<int, std::vector<Link>> peers;  // by rank; each has a link over every rail
 };
 
 class OfiTransport final : public Transport, public Loop::Poller {
@@ -77,40 +83,37 @@ class OfiTransport final : public Transport, public Loop::Poller {
    private:
     OfiTransport& owner_;
   };
-  // Frames of the fabric.
-  class PortSide final : public FabricPort::Events {
-   public:
-    explicit PortSide(OfiTransport& owner) : owner_(owner) {}
-    void received(std::uint32_t from, const std::optional<FrameHeader>& header, std::span<std::byte> payload,
-                  std::size_t buffer) override;
-    void sent(std::size_t ticket, const Status& why) override { owner_.on_sent(ticket, why); }
-    void reposted(int from, std::size_t buffer) override { owner_.on_taken(from, buffer); }
-
-   private:
-    OfiTransport& owner_;
-  };
-
   struct Loss {
     bool orderly = false;
     Status why;
     TimePoint by{};  // when it is reported although frames may be on their way
   };
-  struct Peer {
-    int rank = 0;
-    FabricConnections::Peer remote;  // its slots: those that are free
-    std::deque<Message> queue;
-    std::uint64_t sent = 0;      // frames posted
-    std::uint64_t credited = 0;  // of them taken by the peer
-    std::uint64_t received = 0;
+  // Between this rank and a peer, over one rail.
+  struct Link {
+    FabricConnections::Link remote;        // its slots: those that are free
+    std::uint64_t sent = 0;                // frames posted
+    std::uint64_t credited = 0;            // of them taken by the peer
+    std::uint64_t completed = 0;           // of them those whose memory is free again
     std::uint64_t taken = 0;               // of the received frames, those whose buffers were posted again
     std::uint64_t reported = 0;            // of the taken ones
     std::vector<std::uint32_t> to_report;  // the slots of the next frames, if frames are written
+
+    [[nodiscard]] bool has_credit() const { return sent - credited < remote.window; }
+    [[nodiscard]] std::uint64_t on_their_way() const { return sent - completed; }
+  };
+  struct Peer {
+    int rank = 0;
+    std::vector<Link> links;  // by rail
+    std::size_t next = 0;     // the link that is tried first
+    std::deque<Message> queue;
+    std::uint64_t received = 0;
     std::optional<std::uint64_t> sent_in_all;  // by the peer
     std::optional<Loss> loss;                  // not reported yet
     bool lost = false;
     bool has_left = false;             // lost after a goodbye; all that it sent has arrived
     std::vector<Message> undelivered;  // not sent, or not confirmed by the fabric
 
+    [[nodiscard]] std::uint64_t sent() const;
     [[nodiscard]] bool has_all_arrived() const { return sent_in_all && received >= *sent_in_all; }
   };
   // A frame that the fabric sends.
@@ -121,18 +124,39 @@ class OfiTransport final : public Transport, public Loop::Poller {
     bool reads_arena = false;
     bool is_cancelled = false;
   };
+  // A port, and the frames that it receives.
+  struct Rail final : FabricPort::Events {
+    Rail(OfiTransport& transport, std::size_t number, std::unique_ptr<FabricPort> opened);
+    void received(std::uint32_t from, const std::optional<FrameHeader>& header, std::span<std::byte> payload,
+                  std::size_t buffer) override {
+      owner.on_received(*this, from, header, payload, buffer);
+    }
+    void sent(std::size_t ticket, const Status& why) override { owner.on_sent(*this, ticket, why); }
+    void reposted(int from, std::size_t buffer) override { owner.on_taken(*this, from, buffer); }
+
+    OfiTransport& owner;
+    std::size_t index;
+    std::vector<Sending> sending;      // by ticket
+    void* arena_descriptor = nullptr;  // of arena_
+    int wake_fd;                       // -1: none
+    std::unique_ptr<FabricPort> port;  // destroyed before `sending`, whose memory it uses
+  };
 
   [[nodiscard]] Peer* find(std::uint64_t rank);
   void pump(Peer& peer);
   void pump_all();
   // False: to be tried again.
   bool send_next(Peer& peer);
+  bool send_over(Rail& rail, Peer& peer);
   [[nodiscard]] bool is_in_arena(std::span<const std::byte> payload) const;
-  void on_sent(std::size_t ticket, const Status& why);
+  void on_sent(Rail& rail, std::size_t ticket, const Status& why);
+  void on_received(Rail& rail, std::uint32_t from, const std::optional<FrameHeader>& header,
+                   std::span<std::byte> payload, std::size_t buffer);
   bool on_fabric_frame(Peer& peer, const FrameHeader& header, const Landing& landing);
   bool on_credit(Peer& peer, const FrameHeader& header, const Landing& landing);
-  void take(Peer& peer, const FrameHeader& header, std::span<std::byte> payload, std::size_t buffer);
-  void on_taken(int from, std::size_t buffer);
+  void take(Rail& rail, Peer& peer, const FrameHeader& header, std::span<std::byte> payload,
+            std::size_t buffer);
+  void on_taken(Rail& rail, int from, std::size_t buffer);
   void break_off(Peer& peer, Status why);
   void on_stream_lost(Peer& peer, bool orderly, Status why);
   void report(Peer& peer);
@@ -146,21 +170,18 @@ class OfiTransport final : public Transport, public Loop::Poller {
   LogSink log_;
   Events* events_ = nullptr;
   StreamSide stream_side_;
-  PortSide port_side_;
   std::map<int, Peer> peers_;
-  std::vector<Sending> sending_;  // by ticket
-  std::span<const std::byte> arena_;
-  void* arena_descriptor_ = nullptr;
+  std::span<const std::byte> arena_;  // registered on every rail; empty: on none
   std::map<std::uint64_t, std::size_t>
       still_read_;          // by group: cancelled frames that are read from the arena
   std::size_t queued_ = 0;  // frames of all peers
   std::size_t losses_ = 0;  // to report
   bool finishing_ = false;
   bool broken_ = false;
-  TimePoint busy_at_{};               // when the port last had a completion
-  std::unique_ptr<FabricPort> port_;  // destroyed before sending_, whose memory it uses
-  int wake_fd_;                       // of the port; -1: none
-  bool is_due_ = true;                // the port has something to do, if it has a descriptor
+  TimePoint busy_at_{};  // when a port last had a completion
+  std::vector<std::unique_ptr<Rail>> rails_;
+  bool wakes_ = true;   // every port has a descriptor
+  bool is_due_ = true;  // a port has something to do, if they have descriptors
 };
 
 }  // namespace smdp

@@ -16,12 +16,14 @@ namespace {
 constexpr std::size_t kSends = 64;
 constexpr std::size_t kStages = 32;
 constexpr std::size_t kMostLent = 32;
-// Receive buffers: those of all peers' windows up to this number. In a job of more ranks a burst may find
-// none, and the provider has the senders repeat it.
+constexpr std::size_t kLeastOfEach = 4;  // buffers to lend and stages, on each of many rails
+// Receive buffers of a rail: those of all peers' windows up to this number. In a job of more ranks a burst
+// may find none, and the provider has the senders repeat it.
 constexpr std::size_t kMostReceives = 256;
-constexpr std::size_t kReceiveBytes = 128U << 20U;  // ... and up to this size, for large pieces
+constexpr std::size_t kReceiveBytes = 128U << 20U;  // ... and up to this size on all rails, for large pieces
 constexpr std::size_t kLeastWindow = 2;
-constexpr std::size_t kSharedWindow = 64;  // frames on their way to one rank while it has few peers
+constexpr std::size_t kSharedWindow =
+    64;  // frames on their way to one rank, over all rails, while it has few peers
 
 constexpr std::chrono::milliseconds kDrainTime{200};
 
@@ -43,31 +45,47 @@ Result<Mapping> map(std::size_t bytes) {
   return Mapping(address, bytes);
 }
 
-}  // namespace
+std::size_t window_of(const FabricPort::Wanted& wanted) {
+  return std::clamp(kSharedWindow / (wanted.peers * wanted.rails), kLeastWindow, FabricPort::kMostWindow);
+}
 
-Result<std::unique_ptr<FabricPort>> FabricPort::open(const FabricLibrary& library, const Wanted& wanted) {
-  const std::size_t peers = std::max<std::size_t>(wanted.peers, 1);
-  const std::size_t window = std::clamp(kSharedWindow / peers, kLeastWindow, FabricPort::kMostWindow);
+std::size_t most_lent(const FabricPort::Wanted& wanted) {
+  return std::max(kMostLent / wanted.rails, kLeastOfEach);
+}
+
+FabricEndpoint::Wanted endpoint_of(const FabricPort::Wanted& wanted) {
   const std::size_t affordable =
-      std::max(kReceiveBytes / pages(kPayloadAt + wanted.payload_bytes), 2 * kLeastWindow);
+      std::max(kReceiveBytes / wanted.rails / pages(kPayloadAt + wanted.payload_bytes), 2 * kLeastWindow);
   FabricEndpoint::Wanted endpoint;
   endpoint.provider = wanted.provider;
   endpoint.source = wanted.source;
-  endpoint.rail = wanted.rail;
-  endpoint.message_bytes = kPrefixBytes + wanted.payload_bytes;
+  endpoint.device = wanted.device;
+  endpoint.message_bytes = FabricPort::kPrefixBytes + wanted.payload_bytes;
   endpoint.sends = kSends;
-  endpoint.receives = std::min({peers * window, kMostReceives, affordable}) + kMostLent;
-  endpoint.peers = peers;
+  endpoint.receives =
+      std::min({wanted.peers * window_of(wanted), kMostReceives, affordable}) + most_lent(wanted);
+  endpoint.peers = wanted.peers;
   endpoint.writes = !wanted.writers.empty();
-  auto opened = FabricEndpoint::open(library, endpoint);
+  return endpoint;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> FabricPort::devices(const FabricLibrary& library, const Wanted& wanted) {
+  return FabricEndpoint::devices(library, endpoint_of(wanted));
+}
+
+Result<std::unique_ptr<FabricPort>> FabricPort::open(const FabricLibrary& library, const Wanted& wanted) {
+  auto opened = FabricEndpoint::open(library, endpoint_of(wanted));
   if (!opened.ok()) {
     return opened.status();
   }
-  if ((*opened)->receives() < kMostLent + kLeastWindow || (*opened)->sends() == 0 || (*opened)->parts() < 2) {
+  if ((*opened)->receives() < most_lent(wanted) + kLeastWindow || (*opened)->sends() == 0 ||
+      (*opened)->parts() < 2) {
     return Status(Code::kUnsupported,
                   (*opened)->provider() + " has too few receives, sends or vectors for the engine");
   }
-  std::unique_ptr<FabricPort> port(new FabricPort(std::move(*opened), wanted, window));
+  std::unique_ptr<FabricPort> port(new FabricPort(std::move(*opened), wanted, window_of(wanted)));
   if (Status status = port->prepare(); !status.ok()) {
     return status;
   }
@@ -80,13 +98,14 @@ FabricPort::FabricPort(std::unique_ptr<FabricEndpoint> endpoint, const Wanted& w
       window_(window),
       stride_(pages(kPayloadAt + wanted.payload_bytes)),
       receives_(endpoint->receives()),
-      most_lent_(std::min(kMostLent, endpoint->receives() - kLeastWindow)),
+      most_lent_(std::min(most_lent(wanted), endpoint->receives() - kLeastWindow)),
+      most_staged_(std::max(kStages / wanted.rails, kLeastOfEach)),
       buffers_(endpoint->receives()),
       slots_(endpoint->sends()),
       endpoint_(std::move(endpoint)) {
   // Every writer needs slots of its own.
   const std::size_t needed = wanted.writers.size() * window_;
-  writes_ = endpoint_->can_write() && needed + kMostLent == receives_;
+  writes_ = endpoint_->can_write() && needed + most_lent_ == receives_;
   if (!writes_) {
     return;
   }
@@ -126,7 +145,7 @@ FabricPort::~FabricPort() {
 Status FabricPort::prepare() {
   Result<Mapping> received = map(receives_ * stride_);
   const std::size_t prefixes = pages(slots_.size() * kPrefixStride);
-  Result<Mapping> sending = map(prefixes + kStages * pages(payload_bytes_));
+  Result<Mapping> sending = map(prefixes + most_staged_ * pages(payload_bytes_));
   if (!received.ok() || !sending.ok()) {
     return received.ok() ? sending.status() : received.status();
   }
@@ -146,7 +165,7 @@ Status FabricPort::prepare() {
     slots_[i].index = i;
     free_slots_.push_back(i);
   }
-  for (std::size_t i = kStages; i-- > 0;) {
+  for (std::size_t i = most_staged_; i-- > 0;) {
     free_stages_->push_back(prefixes + i * pages(payload_bytes_));
   }
   return writes_ ? Status() : post_all();
@@ -157,7 +176,7 @@ Status FabricPort::post_all() {
     buffers_[i].receives = true;
     buffers_[i].index = i;
     if (const long got = post(i); got == -EAGAIN) {
-      to_post_.push_back({i, -1});
+      to_post_.push_back({i, -1, false});
     } else if (got != 0) {
       return endpoint_->error("posting a receive buffer failed", got);
     }
@@ -239,7 +258,7 @@ void FabricPort::give_back(std::size_t buffer, int from) {
   if (writes_) {
     wipe(buffer);
   }
-  to_post_.push_back({buffer, from});
+  to_post_.push_back({buffer, from, false});
 }
 
 FabricPort::Lent FabricPort::lend(std::size_t buffer) {
@@ -268,11 +287,11 @@ bool FabricPort::take_returned() {
     if (writes_) {
       wipe(buffer);
       spares_.push_back(buffer);
+      --lent_;
     } else {
-      to_post_.push_back({buffer, -1});
+      to_post_.push_back({buffer, -1, true});
     }
   }
-  lent_ -= memory_->returned.size();
   memory_->returned.clear();
   return any;
 }
@@ -289,6 +308,7 @@ bool FabricPort::repost(Events& events) {
       return false;
     }
     to_post_.pop_back();
+    lent_ -= next.was_lent ? 1 : 0;  // not before: the credits count on the buffer
     if (next.from >= 0) {
       events.reposted(next.from, next.buffer);
     }

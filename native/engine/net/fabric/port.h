@@ -40,7 +40,8 @@ class FabricPort {
   struct Wanted {
     std::string provider;
     std::string source;
-    std::size_t rail = 0;
+    std::string device;             // one of devices(); empty: the first
+    std::size_t rails = 1;          // ports of this rank, which share its memory for frames
     std::size_t peers = 1;          // ranks that may send to this one
     std::vector<int> writers;       // these ranks, if frames may be written
     std::size_t payload_bytes = 0;  // the most of one frame
@@ -61,6 +62,8 @@ class FabricPort {
     virtual void reposted(int from, std::size_t buffer) = 0;
   };
 
+  // As FabricEndpoint::devices(), for a port as `wanted`.
+  static Result<std::vector<std::string>> devices(const FabricLibrary& library, const Wanted& wanted);
   static Result<std::unique_ptr<FabricPort>> open(const FabricLibrary& library, const Wanted& wanted);
   ~FabricPort();
   FabricPort(const FabricPort&) = delete;
@@ -129,6 +132,7 @@ class FabricPort {
   struct Repost {
     std::size_t buffer = 0;
     int from = -1;  // -1: no peer waits for it
+    bool was_lent = false;
   };
 
   FabricPort(std::unique_ptr<FabricEndpoint> endpoint, const Wanted& wanted, std::uint64_t window);
@@ -155,6 +159,7 @@ class FabricPort {
   std::vector<std::size_t> spares_;  // slots of no rank, to replace lent ones
   std::size_t lent_ = 0;
   std::size_t most_lent_ = 0;
+  std::size_t most_staged_ = 0;
   std::shared_ptr<ReceiveMemory> memory_ = std::make_shared<ReceiveMemory>();
   Mapping send_slab_;  // the prefixes of all sends, then the staged payloads
   void* receive_descriptor_ = nullptr;

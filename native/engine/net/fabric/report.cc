@@ -1,6 +1,7 @@
 #include "net/fabric/report.h"
 
 #include <limits>
+#include <utility>
 
 namespace smdp {
 namespace {
@@ -52,21 +53,52 @@ class Fields {
   std::string cut_;
 };
 
+Status check(const FabricReport::Rail& rail, bool writes, const FabricFacts& facts) {
+  if (rail.window < 1 || rail.window > FabricPort::kMostWindow) {
+    return damaged("the window", rail.window, "1 to " + std::to_string(FabricPort::kMostWindow));
+  }
+  if (rail.address.empty()) {
+    return damaged("the length of the address", 0, "1 or more");
+  }
+  if (rail.address.size() != facts.address_bytes) {
+    return damaged("the length of the address", rail.address.size(), std::to_string(facts.address_bytes));
+  }
+  if (rail.slots.count > FabricPort::kMostSlots) {
+    return damaged("the number of slots", rail.slots.count,
+                   "at most " + std::to_string(FabricPort::kMostSlots));
+  }
+  if (!writes) {
+    return {};
+  }
+  if (rail.slots.count < rail.window * facts.writers) {
+    return damaged("the number of slots", rail.slots.count,
+                   "at least " + std::to_string(rail.window * facts.writers));
+  }
+  const std::uint64_t last = std::numeric_limits<std::uint64_t>::max() - rail.slots.count * facts.slot_bytes;
+  if (rail.slots.base > last) {
+    return damaged("the address of the slots", rail.slots.base, "at most " + std::to_string(last));
+  }
+  return {};
+}
+
 }  // namespace
 
 Bytes encode(const FabricReport& report) {
-  return Writer()
-      .put(kFabricReportVersion)
+  Writer writer;
+  writer.put(kFabricReportVersion)
       .text(report.failure)
       .text(report.provider)
       .put(static_cast<std::uint8_t>(report.writes))
-      .put(report.window)
-      .put(report.slots.base)
-      .put(report.slots.key)
-      .put(report.slots.count)
-      .put(static_cast<std::uint32_t>(report.address.size()))
-      .raw(report.address)
-      .take();
+      .put(static_cast<std::uint8_t>(report.rails.size()));
+  for (const FabricReport::Rail& rail : report.rails) {
+    writer.put(rail.window)
+        .put(rail.slots.base)
+        .put(rail.slots.key)
+        .put(rail.slots.count)
+        .put(static_cast<std::uint32_t>(rail.address.size()))
+        .raw(rail.address);
+  }
+  return writer.take();
 }
 
 Result<FabricReport> decode_fabric_report(std::span<const std::byte> bytes) {
@@ -80,11 +112,19 @@ Result<FabricReport> decode_fabric_report(std::span<const std::byte> bytes) {
   report.provider = fields.text("the provider");
   const auto writes = fields.get<std::uint8_t>("the way to send");
   report.writes = writes != 0;
-  report.window = fields.get<std::uint32_t>("the window");
-  report.slots.base = fields.get<std::uint64_t>("the address of the slots");
-  report.slots.key = fields.get<std::uint64_t>("the key of the slots");
-  report.slots.count = fields.get<std::uint32_t>("the number of slots");
-  report.address = fields.bytes("the address");
+  const auto rails = fields.get<std::uint8_t>("the number of rails");
+  if (rails > kMostRails) {
+    return damaged("the number of rails", rails, "at most " + std::to_string(kMostRails));
+  }
+  for (std::uint8_t i = 0; i < rails; ++i) {
+    FabricReport::Rail rail;
+    rail.window = fields.get<std::uint32_t>("the window");
+    rail.slots.base = fields.get<std::uint64_t>("the address of the slots");
+    rail.slots.key = fields.get<std::uint64_t>("the key of the slots");
+    rail.slots.count = fields.get<std::uint32_t>("the number of slots");
+    rail.address = fields.bytes("the address");
+    report.rails.push_back(std::move(rail));
+  }
   if (Status status = fields.end(); !status.ok()) {
     return status;
   }
@@ -95,30 +135,13 @@ Result<FabricReport> decode_fabric_report(std::span<const std::byte> bytes) {
 }
 
 Status check(const FabricReport& report, const FabricFacts& facts) {
-  if (report.window < 1 || report.window > FabricPort::kMostWindow) {
-    return damaged("the window", report.window, "1 to " + std::to_string(FabricPort::kMostWindow));
+  if (report.rails.empty()) {
+    return damaged("the number of rails", 0, "1 or more");
   }
-  if (report.address.empty()) {
-    return damaged("the length of the address", 0, "1 or more");
-  }
-  if (report.address.size() != facts.address_bytes) {
-    return damaged("the length of the address", report.address.size(), std::to_string(facts.address_bytes));
-  }
-  if (report.slots.count > FabricPort::kMostSlots) {
-    return damaged("the number of slots", report.slots.count,
-                   "at most " + std::to_string(FabricPort::kMostSlots));
-  }
-  if (!report.writes) {
-    return {};
-  }
-  if (report.slots.count < report.window * facts.writers) {
-    return damaged("the number of slots", report.slots.count,
-                   "at least " + std::to_string(report.window * facts.writers));
-  }
-  const std::uint64_t last =
-      std::numeric_limits<std::uint64_t>::max() - report.slots.count * facts.slot_bytes;
-  if (report.slots.base > last) {
-    return damaged("the address of the slots", report.slots.base, "at most " + std::to_string(last));
+  for (const FabricReport::Rail& rail : report.rails) {
+    if (Status status = check(rail, report.writes, facts); !status.ok()) {
+      return status;
+    }
   }
   return {};
 }

@@ -7,22 +7,27 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/status.h"
 #include "net/fabric/port.h"
+#include "net/fabric/rails.h"
 
 namespace smdp {
 
-inline constexpr std::uint8_t kFabricReportVersion = 1;
+inline constexpr std::uint8_t kFabricReportVersion = 2;
 
 struct FabricReport {
   std::string failure;  // empty: none
   std::string provider;
   bool writes = false;
-  std::uint32_t window = 0;
-  FabricPort::Slots slots;
-  Bytes address;
+  struct Rail {
+    std::uint32_t window = 0;
+    FabricPort::Slots slots;
+    Bytes address;
+  };
+  std::vector<Rail> rails;  // at most kMostRails
 };
 
 Bytes encode(const FabricReport& report);
