@@ -15,9 +15,9 @@ _MAX_LENGTH = 60  # characters of a change
 _HEAD = """\
 # Local cloud refusals
 
-The local cloud refuses these requests with the code, the HTTP status and the message of SageMaker. A test sends each
-request to a running local cloud. `tools/refusals_page.py` writes this page from the table of this test
-(`tests/localcloud/requests/refused.yaml`).
+The [local cloud](../how-to/local-cloud.md) is a server on your machine that answers AWS calls. It refuses the requests
+in this table, and tries to answer as SageMaker does. A test sends each request to a running local cloud.
+`tools/refusals_page.py` writes this page from the table of this test (`tests/localcloud/requests/refused.yaml`).
 
 The column `source` shows how certain it is that AWS gives the same answer:
 
@@ -25,13 +25,16 @@ The column `source` shows how certain it is that AWS gives the same answer:
   messages.
 - *quoted* or *documented*: the linked page quotes the message (of SageMaker, or of another service with the same rule),
   or documents the rule.
-- *memory*: the message is written from memory, and no page quotes it. AWS refuses the request, but AWS's exact message
-  is not certain. Do not compare the message in a test.
+- *memory*: we know no page that quotes the message, and wrote it without a source. AWS refuses the request, but AWS's
+  exact message is not certain. Do not compare the message in a test.
 - *local*: a limit of the local cloud. AWS accepts the request.
 
-The column `change` shows how the request differs from a valid request. The HTTP status is 400, unless the column `code`
-shows another one. In the local cloud, a message about a wrong type ends with the name of the field. AWS's message does
-not contain this name. AWS ignores unknown fields. The local cloud refuses unknown fields, because it cannot apply them.
+The column `change` shows how the request differs from a valid request. `account.yaml` is the file that [describes the
+simulated account](../how-to/local-cloud.md#describe-the-account). `...` marks a value that is cut. Botocore's model
+allows an `InstanceCount` of 0, which SageMaker refuses with a second check: the two messages name different minimums.
+The HTTP status is 400, unless the column `code` shows another one. In the local cloud, a message about a wrong type
+ends with the name of the field. AWS's message does not contain this name. AWS ignores unknown fields. The local cloud
+refuses unknown fields, because it cannot apply them.
 
 | request | change | code | message contains | source |
 |---|---|---|---|---|
