@@ -15,7 +15,7 @@ from smdp_launch.errors import ExitCode
 from smdp_launch.jobs.records.outcome import Outcome
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.status.description import describe_training_job
-from smdp_launch.request.build import RETRIES_VARIABLE
+from smdp_launch.request.environment import RETRIES_VARIABLE
 
 #: In a resumed job: the number of this retry, from 1.
 RETRY_VARIABLE = "SMDP_RETRY"

@@ -9,35 +9,19 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from smdp_launch.catalog.engines import TORCH_DISTRIBUTED
-from smdp_launch.catalog.frameworks import Build, build
-from smdp_launch.catalog.registries import cpu_image, training_image
-from smdp_launch.catalog.transformers import Pair, pair
 from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel, S3Channel
-from smdp_launch.jobfile.model.spec import EngineOptions, JobSpec
-from smdp_launch.jobfile.model.supervision import Hang
-from smdp_launch.jobfile.model.tracking import Tracking
-from smdp_launch.request.batch import on_cpus, script_hyperparameters
-from smdp_launch.request.groups import DISTRIBUTION_GROUPS, training_group
-from smdp_launch.request.hyperparameters import encode, encode_value
+from smdp_launch.jobfile.model.spec import JobSpec
+from smdp_launch.request.batch import script_hyperparameters
+from smdp_launch.request.environment import environment
+from smdp_launch.request.hyperparameters import encode
+from smdp_launch.request.image import image
 from smdp_launch.request.names import S3Location, source_location
 from smdp_launch.request.resources import resource_config
-from smdp_launch.source.scan import SourceTree, normal_name
+from smdp_launch.request.toolkit import CODE_CHANNEL, launch_hyperparameters
+from smdp_launch.source.scan import SourceTree
 
 #: The tag with the hash of the plan that a job was made from.
 PLAN_TAG = "smdp-launch:plan"
-
-#: The hyperparameter from which AWS's toolkit reads the instance type, if the request has only one type.
-INSTANCE_TYPE = "sagemaker_instance_type"
-
-#: The channel for the source archive if containers have no network, as in AWS's toolkit.
-CODE_CHANNEL = "code"
-
-#: The share of the known rate that each link must have: the entrypoint ends the job if one has less.
-REQUIRE_VARIABLE = "SMDP_NETWORK_REQUIRE"
-
-#: How often the launcher resumes the job, and after which failures: ``3:hang,spot``. The containers ignore it.
-RETRIES_VARIABLE = "SMDP_RETRIES"
 
 Request = dict[str, Any]
 
@@ -91,62 +75,10 @@ def checkpoint_location(spec: JobSpec, job: str) -> str | None:
     return str(S3Location.parse(spec.checkpoint.s3).join(job)) if spec.checkpoint is not None else None
 
 
-def environment(spec: JobSpec) -> dict[str, str]:
-    """The containers' environment: the job file's variables, and those of the engine."""
-    variables = dict(spec.environment)
-    if spec.engine == "native":
-        # If the image contains AWS's library too, the entrypoint puts our engine's import paths first.
-        variables["SMDP_ENGINE"] = "native"
-        variables |= engine_variables(spec.engine_options)
-        variables |= tracking_variables(spec.tracking)
-        if spec.network.require is not None:
-            variables[REQUIRE_VARIABLE] = spec.network.require
-        variables |= hang_variables(spec)
-    if spec.retries is not None:
-        variables[RETRIES_VARIABLE] = f"{spec.retries.at_most}:{','.join(sorted(set(spec.retries.on)))}"
-    if spec.amp is not None:
-        variables["SMDP_AMP"] = spec.amp
-    return variables
-
-
-def hang_variables(spec: JobSpec) -> dict[str, str]:
-    """What the entrypoint does about a hang, where it is not its default. A job that is resumed after a hang has to
-    end first."""
-    ends = spec.retries is not None and "hang" in spec.retries.on
-    hang = spec.hang or Hang()
-    values = {
-        "SMDP_HANG": hang.action or ("end" if ends else None),
-        "SMDP_HANG_AFTER_S": hang.after,
-        "SMDP_HANG_FACTOR": hang.factor,
-    }
-    return {name: value if isinstance(value, str) else f"{value:g}" for name, value in values.items() if value}
-
-
 def tensorboard_location(spec: JobSpec, job: str) -> str | None:
     """The location of the job's event files: SageMaker adds to ``S3OutputPath``, and jobs can share it."""
     board = spec.tracking.tensorboard
     return str(S3Location.parse(board.s3).join(job, "tensorboard-output")) if board is not None else None
-
-
-def tracking_variables(tracking: Tracking) -> dict[str, str]:
-    """The variables of the workers' tracking (smdp_engine.tracking); empty without a tracker."""
-    board, mlflow, wandb = tracking.tensorboard, tracking.mlflow, tracking.wandb
-    names = [name for name, one in (("tensorboard", board), ("mlflow", mlflow), ("wandb", wandb)) if one is not None]
-    values = {
-        "SMDP_TRACKING": ",".join(names),
-        "SMDP_TRACKING_TENSORBOARD": board.path if board is not None else None,
-        "SMDP_TRACKING_MLFLOW_EXPERIMENT": mlflow.experiment if mlflow is not None else None,
-        "SMDP_TRACKING_MLFLOW_URI": mlflow.uri if mlflow is not None else None,
-        "SMDP_TRACKING_WANDB_PROJECT": wandb.project if wandb is not None else None,
-        "SMDP_TRACKING_WANDB_ENTITY": wandb.entity if wandb is not None else None,
-    }
-    return {name: value for name, value in values.items() if value}
-
-
-def engine_variables(options: EngineOptions) -> dict[str, str]:
-    values = options.model_dump(exclude_none=True, exclude={"custom_mpi_options"})
-    texts = {name: f"{value:d}" if isinstance(value, bool) else str(value) for name, value in values.items()}
-    return {f"SMDP_{name.upper()}": text for name, text in texts.items()}
 
 
 def apply_overlay(request: Request, overlay: Mapping[str, JsonValue]) -> Request:
@@ -159,23 +91,6 @@ def apply_overlay(request: Request, overlay: Mapping[str, JsonValue]) -> Request
         else:
             result[name] = value
     return result
-
-
-def image(spec: JobSpec) -> str:
-    """The job file's image, or else AWS's image for the framework and the transformers version.
-
-    Raises:
-        ValueError: there is none. A rule reports that before a request is built.
-    """
-    if spec.image is not None:
-        return spec.image
-    framework = spec.framework
-    known: Build | Pair | None = build(framework.name, framework.version)
-    if framework.transformers is not None:
-        known = pair(framework.transformers, framework.name, framework.version)
-    if known is None:
-        raise ValueError(f"no image of {framework.name} {framework.version}")
-    return cpu_image(known, spec.region) if on_cpus(spec) else training_image(known, spec.region)
 
 
 #: In place of the job's name; no job can have this name.
@@ -270,38 +185,3 @@ def _network(spec: JobSpec) -> Request:
     if spec.network.encrypt_traffic:
         fields["EnableInterContainerTrafficEncryption"] = True
     return fields
-
-
-def distribution(spec: JobSpec) -> dict[str, JsonValue]:
-    """What requests the job's kind of distribution from the containers' toolkit, by hyperparameter."""
-    if spec.engine in TORCH_DISTRIBUTED:
-        return {"sagemaker_torch_distributed_enabled": True}
-    return {
-        "sagemaker_distributed_dataparallel_enabled": True,
-        "sagemaker_distributed_dataparallel_custom_mpi_options": spec.engine_options.custom_mpi_options or "",
-    }
-
-
-def instance_type(spec: JobSpec) -> dict[str, JsonValue]:
-    """The group that trains and the instance type, for the containers' toolkit, by hyperparameter."""
-    if spec.compute.other_groups:
-        # As the SDK sends it: the containers read the type of their own host.
-        return {DISTRIBUTION_GROUPS: [training_group(spec)], INSTANCE_TYPE: None}
-    # If there are several types, the service selects one at the start, and the containers read it from their host.
-    return {INSTANCE_TYPE: spec.compute.instance_type} if spec.compute.fallback_types is None else {}
-
-
-def launch_hyperparameters(spec: JobSpec, job: str) -> dict[str, str]:
-    """Hyperparameters for the containers' toolkits, with AWS's names, so that the images of both engines read them."""
-    archive = source_location(spec.output.s3, job)
-    local = f"/opt/ml/input/data/{CODE_CHANNEL}/{archive.key.rpartition('/')[2]}"
-    values: dict[str, JsonValue] = {
-        "sagemaker_program": normal_name(spec.script.entry),
-        "sagemaker_submit_directory": local if spec.network.isolated else str(archive),
-        "sagemaker_container_log_level": 20,
-        "sagemaker_job_name": job,
-        "sagemaker_region": spec.region,
-        **distribution(spec),
-        **instance_type(spec),
-    }
-    return {name: encode_value(value) for name, value in values.items()}

@@ -12,7 +12,7 @@ from smdp_launch.diagnostics import closest
 from smdp_launch.errors import ExitCode, SmdpError
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.request.batch import worker_batch
-from smdp_launch.request.build import engine_variables
+from smdp_launch.request.environment import engine_variables
 from smdp_launch.scaling.measured import Measured
 from smdp_launch.scaling.parsing import LONGEST_STEP
 from smdp_launch.scaling.question import SCHEDULE_OPTIONS

@@ -11,8 +11,10 @@ from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.planning.job_input import JobLike, plan_of
 from smdp_launch.planning.plan import Plan
 from smdp_launch.request.batch import on_cpus, script_hyperparameters
-from smdp_launch.request.build import INSTANCE_TYPE, checkpoint_location, distribution, environment, instance_type
+from smdp_launch.request.build import checkpoint_location
+from smdp_launch.request.environment import environment
 from smdp_launch.request.groups import groups
+from smdp_launch.request.toolkit import INSTANCE_TYPE, distribution, instance_type
 from smdp_launch.sdk.installed import sdk, without_notices
 from smdp_launch.sdk.training import PlannedTraining
 

@@ -15,15 +15,10 @@ from pydantic import PrivateAttr
 from smdp_launch.checking.inputs import MB
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.planning.plan import Plan
-from smdp_launch.request.build import (
-    INSTANCE_TYPE,
-    Request,
-    channels,
-    checkpoint_location,
-    launch_hyperparameters,
-)
+from smdp_launch.request.build import Request, channels, checkpoint_location
 from smdp_launch.request.hyperparameters import encode
 from smdp_launch.request.names import source_location
+from smdp_launch.request.toolkit import INSTANCE_TYPE, launch_hyperparameters
 from smdp_launch.rules.request.placeholders import to_fill_in
 from smdp_launch.sdk.installed import sdk, without_notices
 from smdp_launch.sdk.shapes import shape

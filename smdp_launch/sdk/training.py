@@ -18,17 +18,11 @@ from typing import Any
 from smdp_launch.checking.inputs import MB
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.planning.plan import Plan
-from smdp_launch.request.build import (
-    INSTANCE_TYPE,
-    PLAN_TAG,
-    Request,
-    apply_overlay,
-    checkpoint_location,
-    plan_hash,
-)
+from smdp_launch.request.build import PLAN_TAG, Request, apply_overlay, checkpoint_location, plan_hash
 from smdp_launch.request.hyperparameters import encode
 from smdp_launch.request.names import S3Location, job_name, source_location
 from smdp_launch.request.resources import instance_preferences
+from smdp_launch.request.toolkit import INSTANCE_TYPE
 from smdp_launch.rules.request.placeholders import to_fill_in
 from smdp_launch.sdk.installed import sdk, without_notices
 from smdp_launch.source.archive import write_archive

@@ -13,7 +13,10 @@ from smdp_launch.rules.base.facts import Facts, Problem, rule
 _BUDGET = ("budget", "max_usd")
 WEEKLY_BUDGET = ("budget", "max_usd_per_week")
 _HOURS = ("compute.instance_count", "compute.max_run", "compute.keep_alive")
-_PRICED = ("compute.instance_type", "compute.other_groups", "compute.fallback_types", "region", "budget.prices")
+_PRICED = (
+    *("compute.instance_type", "compute.instance_count", "compute.other_groups", "compute.fallback_types"),
+    *("region", "budget.prices"),
+)
 
 
 @rule("SMDP802", "budget.prices")

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from smdp_launch.catalog.local_cloud import THIS_MACHINE
 from smdp_launch.diagnostics import Severity
 from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel
-from smdp_launch.request.build import CODE_CHANNEL
 from smdp_launch.request.groups import host_count
+from smdp_launch.request.toolkit import CODE_CHANNEL
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 from smdp_launch.units import all_of
 

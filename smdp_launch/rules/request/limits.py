@@ -10,7 +10,8 @@ from smdp_launch.catalog.engines import TORCH_DISTRIBUTED
 from smdp_launch.catalog.limits import compiled
 from smdp_launch.jobfile.yaml.document import Location
 from smdp_launch.jobfile.yaml.text import to_yaml
-from smdp_launch.request.build import environment, training_request
+from smdp_launch.request.build import training_request
+from smdp_launch.request.environment import environment
 from smdp_launch.request.hyperparameters import encode_value
 from smdp_launch.request.limits import ANY, Path, Violation, check_key, check_value, walk
 from smdp_launch.request.names import S3Location
@@ -180,7 +181,11 @@ def few_enough_hyperparameters(facts: Facts) -> Iterator[Problem]:
         yield Problem(_HYPERPARAMETERS, message, help_, on_key=True)
 
 
-@rule("SMDP601", "environment", "engine", "engine_options", "amp", "network.require", "hang", "retries", *TRACKERS)
+@rule(
+    "SMDP601",
+    *("environment", "engine", "engine_options", "amp", "network.require", "hang", "retries", "retries.on"),
+    *TRACKERS,
+)
 def few_enough_variables(facts: Facts) -> Iterator[Problem]:
     if len(facts.spec.environment) < len(environment(facts.spec)):
         variables = environment(facts.spec)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from smdp_launch.catalog.engines import TORCH_DISTRIBUTED
 from smdp_launch.catalog.limits import shape
 from smdp_launch.jobfile.yaml.document import Location
-from smdp_launch.request.build import environment, training_request
+from smdp_launch.request.build import training_request
+from smdp_launch.request.environment import environment
 from smdp_launch.request.limits import Path, walk
 from smdp_launch.request.tuning import (
     MOST_RANGES,
@@ -23,7 +24,10 @@ from smdp_launch.rules.request.limits import LAUNCH_HYPERPARAMETERS, MOST_HYPERP
 from smdp_launch.rules.sweep.ranges import RANGES
 from smdp_launch.rules.sweep.section import section
 
-_VARIABLES = ("environment", "engine", "engine_options", "amp", "network.require", "hang", "retries", *TRACKERS)
+_VARIABLES = (
+    *("environment", "engine", "engine_options", "amp", "network.require", "hang", "retries", "retries.on"),
+    *TRACKERS,
+)
 
 
 @rule("SMDP527", "overlay", "remote_debug", "tracking.tensorboard")

@@ -26,6 +26,7 @@ TIMINGS = {"before": 0, "after": 1, "half": 2}
 
 # The options of every job, in seconds; they are small so that a run is quick. Over a fabric a job takes longer to open.
 OVER_A_FABRIC = os.environ.get("SMDP_TRANSPORT") == "ofi"
+RAILS = int(os.environ.get("SMDP_FABRIC_RAILS", "0")) or 1  # every host of these jobs has one device
 RENDEZVOUS_S = 5.0 if OVER_A_FABRIC else 1.5
 OPEN_S = 15.0  # in place of it where the fault comes later
 OPERATION_S = 1.0

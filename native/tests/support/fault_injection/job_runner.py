@@ -101,26 +101,27 @@ class JobRunner:
         """Wait for the ranks' outcomes; a rank without one after HANG_S hangs."""
         silent = {fault.victim} if fault.kind in (*DEADLY, "stop") else set()
         outcomes: dict[int, Any] = {me: {} for me in pipes if me not in silent}
-        selector = selectors.DefaultSelector()
-        for me, pipe in pipes.items():
-            selector.register(pipe, selectors.EVENT_READ, me)
-        waiting = set(outcomes)
-        ends = time.monotonic() + HANG_S
-        while waiting and time.monotonic() < ends:
-            for key, _ in selector.select(0.002 if fault.kind == "link" and not record.link_cut else 0.2):
-                data = os.read(key.fd, 65536)
-                if data:
-                    outcomes[key.data] = json.loads(data)
-                selector.unregister(key.fd)
-                waiting.discard(key.data)
-            if record.link_requested and not record.link_cut:
-                self._link(fault.hosts[fault.victim], "down")
-                record.link_cut = 1
-            if fault.kind in RESUMED and record.injected_ns and waiting <= {fault.victim}:
-                record.resumed_ns = record.resumed_ns or time.monotonic_ns()
-                os.kill(victim_pid, signal.SIGCONT)  # again where it came before the stop
-            elif record.injected_ns == 0 and waiting <= {fault.victim}:
-                break  # no fault was injected, so the victim need not be waited for
+        # Closed here: a child would close it whenever it collects garbage, and its own resources would seem fewer.
+        with selectors.DefaultSelector() as selector:
+            for me, pipe in pipes.items():
+                selector.register(pipe, selectors.EVENT_READ, me)
+            waiting = set(outcomes)
+            ends = time.monotonic() + HANG_S
+            while waiting and time.monotonic() < ends:
+                for key, _ in selector.select(0.002 if fault.kind == "link" and not record.link_cut else 0.2):
+                    data = os.read(key.fd, 65536)
+                    if data:
+                        outcomes[key.data] = json.loads(data)
+                    selector.unregister(key.fd)
+                    waiting.discard(key.data)
+                if record.link_requested and not record.link_cut:
+                    self._link(fault.hosts[fault.victim], "down")
+                    record.link_cut = 1
+                if fault.kind in RESUMED and record.injected_ns and waiting <= {fault.victim}:
+                    record.resumed_ns = record.resumed_ns or time.monotonic_ns()
+                    os.kill(victim_pid, signal.SIGCONT)  # again where it came before the stop
+                elif record.injected_ns == 0 and waiting <= {fault.victim}:
+                    break  # no fault was injected, so the victim need not be waited for
         return outcomes
 
     def _end(self, fault: Fault, record: Record, children: dict[int, tuple[int, int]]) -> None:

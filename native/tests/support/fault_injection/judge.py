@@ -27,8 +27,9 @@ _ABSENT = [
     re.compile(r"connecting the hosts failed on rank \d+: " + _RANK),
     re.compile(r"; " + _RANK + r"(?: did not arrive|:)"),
     re.compile(r"rendezvous failed: " + _RANK + r":"),
+    re.compile(r"(?:nothing arrived over the fabric from|no frame reaches) " + _RANK),
 ]
-_PHASES_OF_OPENING = ("rendezvous", "connecting the hosts")
+_PHASES_OF_OPENING = ("rendezvous", "connecting the hosts", "over the fabric", "no frame reaches")
 PHASES = (
     *_PHASES_OF_OPENING,
     *("waiting for the values of the host's ranks", "waiting for the sums of the other hosts"),
@@ -114,9 +115,9 @@ def judge(
 
 
 def _leaks(fault: Fault, rank: int, outcome: Mapping[str, Any]) -> list[str]:
-    """The resources left open, without the descriptors of one endpoint of libfabric, which stays open if a rank of
-    another host was lost or did not close in time. "close" puts /dev/null in the place of a connection, and a rank
-    may then connect once more."""
+    """The resources left open, without the descriptors of the endpoints of libfabric, one for each rail, which stay
+    open if a rank of another host was lost or did not close in time. "close" puts /dev/null in the place of a
+    connection, and a rank may then connect once more."""
     leaked: list[str] = outcome["leaked"]
     peers = sum(host != fault.hosts[rank] for host in fault.hosts)
     raised = str(outcome["raised"] or "")
@@ -125,11 +126,12 @@ def _leaks(fault: Fault, rank: int, outcome: Mapping[str, Any]) -> list[str]:
     may_stay = is_open and (is_cut_off or raised != "" or outcome["closing_s"] >= faults.CLOSE_S)
     if not (faults.OVER_A_FABRIC and peers and may_stay):
         return leaked
-    kinds, most = r"\d+ (socket|anon_inode):", _ENDPOINT + _CONNECTION * peers
+    least = _ENDPOINT * faults.RAILS
+    kinds, most = r"\d+ (socket|anon_inode):", least + _CONNECTION * peers * faults.RAILS
     if (fault.kind, fault.victim) == ("close", rank):
         kinds, most = kinds + r"|\d+ /dev/null$", most + 1
     others = [one for one in leaked if not re.match(kinds, one)]
-    return others if _ENDPOINT <= len(leaked) - len(others) <= most else leaked
+    return others if least <= len(leaked) - len(others) <= most else leaked
 
 
 def _judge_rank(verdict: Verdict, rank: int, outcome: Mapping[str, Any], began_ns: int, time_factor: float) -> None:
