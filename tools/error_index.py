@@ -26,9 +26,9 @@ GROUPS = {
 HEAD = """\
 # Error codes
 
-`validate` reports all diagnostics of a job file at once. Commands that read a job file, such as `plan` and `launch`,
-run the same checks before they start. Each diagnostic has a code, a position in the file, a reason and a fix. Each
-code has a page. `smdp-launch explain CODE` prints this page.
+`validate` reports all diagnostics of a job file at once. Commands that read a job file, such as `plan` and
+`launch`, run the same checks before they start. Each diagnostic has a code and a reason. Most diagnostics also have
+a position in the file and a fix. Each code has a page. `smdp-launch explain CODE` prints this page.
 
 There are three kinds of diagnostics:
 
@@ -36,12 +36,12 @@ There are three kinds of diagnostics:
 - A warning: advice. To hide a warning, write `silence: [CODE]` in the job file.
 - A note: information.
 
-The examples on a page are parts of a job file. The other values of this job file are: `engine: native`, 2 hosts of
-`ml.p4d.24xlarge` (16 GPUs) in us-east-1, `max_run: 600`, the channel `train` and the script `src/train.py`. The
-comments of an example describe what is not in the job file: `# file PATH: TEXT` is a file with this text,
-`# account ...` is the state of the AWS account, `# without KEY` means that the job file does not have this key, and
-`# preflight` or `# launch` is the command that reports the error. A Python block after the job file is the training
-script.
+The page of a code shows examples, which are parts of one job file. The other values of this job file are: `engine:
+native`, 2 hosts of `ml.p4d.24xlarge` (16 GPUs) in us-east-1, `max_run: 600`, the channel `train` and the script
+`src/train.py`. The comments of an example describe what is not in the job file: `# file PATH: TEXT` is a file with
+this text, `# account ...` is the state of the AWS account, `# without KEY` means that the job file does not have
+this key, and `# preflight` or `# launch` is the command that reports the error. A Python block after the job file
+is the training script.
 """
 
 

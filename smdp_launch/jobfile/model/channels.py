@@ -17,7 +17,7 @@ class S3Channel(Section):
     s3: Annotated[S3Uri, Field(description="Location in S3: a prefix or a manifest.")]
     mode: Annotated[
         Literal["File", "FastFile", "Pipe"],
-        Field(description="File copies the data before training starts; FastFile reads it while training."),
+        Field(description="File copies the data before training starts; FastFile and Pipe read it while training."),
     ] = "File"
     distribution: Annotated[
         Literal["FullyReplicated", "ShardedByS3Key"],
@@ -71,7 +71,11 @@ class FsxChannel(Section):
     ] = None
     throughput_per_unit: Annotated[
         int | None,
-        Field(gt=0, le=10_000, description="MB/s for each TiB (PerUnitStorageThroughput); SCRATCH_2 has 200."),
+        Field(
+            gt=0,
+            le=10_000,
+            description="MB/s for each TiB (PerUnitStorageThroughput). `deployment_type: SCRATCH_2` always has 200.",
+        ),
     ] = None
     capacity_gib: Annotated[
         int | None, Field(gt=0, le=10_000_000, description="Capacity in GiB (StorageCapacity).")

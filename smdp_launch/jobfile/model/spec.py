@@ -129,7 +129,7 @@ class Compute(Section):
 class Spot(Section):
     max_wait: Annotated[
         Seconds | None,
-        Field(description="Maximum of waiting time and run time together, in seconds; at least `compute.max_run`."),
+        Field(description="Longest sum of waiting time and run time, in seconds; at least `compute.max_run`."),
     ] = None
 
 
@@ -147,7 +147,7 @@ class Network(Section):
     require: Annotated[
         Share | None,
         Field(
-            description="End the job at its start if a link has less than this share of its known rate, such as 80%."
+            description="End the job at its start if a link has less than this share of the host's rate, such as 80%."
         ),
     ] = None
 
@@ -163,9 +163,10 @@ class Output(Section):
     s3: Annotated[
         S3Uri, Field(description="Location of the source archive and the results; the job's name is added to it.")
     ]
-    compression: Annotated[Literal["gzip", "none"], Field(description="Whether to pack the model as model.tar.gz.")] = (
-        "gzip"
-    )
+    compression: Annotated[
+        Literal["gzip", "none"],
+        Field(description="gzip packs the model as model.tar.gz; none uploads each file of the model."),
+    ] = "gzip"
 
 
 class Checkpoint(Section):
@@ -219,7 +220,9 @@ class Model(Section):
     ] = None
     sharding: Annotated[
         Literal["none", "optimizer", "gradients", "parameters"],
-        Field(description="Divided among workers: `optimizer` states; also `gradients`; also `parameters` (ZeRO 1-3)."),
+        Field(
+            description="What workers divide: `optimizer` states; also `gradients` (ZeRO 2); also `parameters` (ZeRO 3)"
+        ),
     ] = "none"
 
 
@@ -332,7 +335,7 @@ class JobSpec(Section, NotebookView):
         dict[MetricName, MetricRegex],
         Field(
             max_length=40,
-            description="By name of the metric: the regular expression that finds its values in the log.",
+            description="Regular expression that finds the values of the metric NAME in the log.",
         ),
     ] = Field(default={})
     tracking: Annotated[Tracking, Field(description="Where the numbers of a run are sent.")] = Tracking()

@@ -15,14 +15,16 @@ class Hang(Section):
 
     action: Annotated[
         Literal["report", "end", "ignore"] | None,
-        Field(description="Action if a rank hangs. Default: `end` if `retries.on` contains hang, otherwise `report`."),
+        Field(
+            description="Action if a rank hangs. By default `end` if `retries.on` contains hang, otherwise `report`."
+        ),
     ] = None
     after: Annotated[
         float | None,
         Field(
             ge=1,
             le=86400,
-            description="Minimum number of seconds without progress before a rank counts as hanging; 60 by default.",
+            description="Seconds without progress after which a rank can hang; 60 by default. See `hang.factor`.",
         ),
     ] = None
     factor: Annotated[
@@ -30,7 +32,10 @@ class Hang(Section):
         Field(
             ge=1,
             le=10000,
-            description="Minimum gap without progress, as a multiple of the usual step time; 10 by default.",
+            description=(
+                "Usual step times without progress after which a rank can hang; 10 by default. `hang.after` must"
+                " have passed too."
+            ),
         ),
     ] = None
 

@@ -111,8 +111,8 @@ class Sweep(Section):
         SweepBaseName | None,
         Field(
             description=(
-                "Base name of the sweep, whose name is `NAME-<UTC time>-<4 hexadecimal digits>`; by default the job's"
-                " name."
+                "Base name of the sweep; by default the job's name. A launch creates the sweep"
+                " `BASE-<UTC time>-<4 hexadecimal digits>`."
             )
         ),
     ] = None
@@ -126,7 +126,10 @@ class Sweep(Section):
         ),
     ] = "bayesian"
     trials: Annotated[
-        int | None, Field(ge=1, le=100_000, description="Number of trials; with `grid`, the number of combinations.")
+        int | None,
+        Field(
+            ge=1, le=100_000, description="Number of trials. With `grid`, omit it, or write the number of combinations."
+        ),
     ] = None
     parallel: Annotated[int, Field(ge=1, le=1000, description="Number of trials that run at the same time.")] = 1
     early_stopping: Annotated[

@@ -129,7 +129,7 @@ def _leaks(fault: Fault, rank: int, outcome: Mapping[str, Any]) -> list[str]:
     least = _ENDPOINT * faults.RAILS
     kinds, most = r"\d+ (socket|anon_inode):", least + _CONNECTION * peers * faults.RAILS
     if (fault.kind, fault.victim) == ("close", rank):
-        kinds, most = kinds + r"|\d+ /dev/null$", most + 1
+        kinds, most = kinds + r"|\d+ /dev/null$", most + faults.RAILS
     others = [one for one in leaked if not re.match(kinds, one)]
     return others if least <= len(leaked) - len(others) <= most else leaked
 
