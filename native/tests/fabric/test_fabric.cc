@@ -12,6 +12,7 @@
 #include <fstream>
 #include <numeric>
 #include <thread>
+#include <tuple>
 
 #include "cluster.h"
 #include "net/fabric/choice.h"
@@ -406,13 +407,14 @@ class Received final : public FabricPort::Events {
 };
 
 std::unique_ptr<FabricPort> open_port(std::uint64_t session, std::size_t payload_bytes,
-                                      std::vector<int> writers = {}) {
+                                      std::vector<int> writers = {}, std::size_t rails = 1) {
   const auto library = FabricLibrary::open(SMDP_STRICT_PROVIDER);
   const std::array<std::byte, 16> token{};
   FabricPort::Wanted wanted;
   wanted.payload_bytes = payload_bytes;
   wanted.tag = fabric_tag(token, session);
   wanted.peers = std::max<std::size_t>(1, writers.size());
+  wanted.rails = rails;
   wanted.writers = std::move(writers);
   auto port = FabricPort::open(*library, wanted);
   EXPECT_TRUE(port.ok()) << port.status().message();
@@ -544,15 +546,19 @@ class Lending final : public FabricPort::Events {
 };
 
 // The strict provider refuses every tenth receive at first, and ends the process when a message finds none.
-TEST(FabricPort, ASenderWithCreditAlwaysFindsABufferAlsoWhileBuffersAreLent) {
-  const auto ours = open_port(1, 4096);
-  const auto seven = open_port(1, 4096);
+class LentBuffers : public ::testing::TestWithParam<std::tuple<std::size_t, std::size_t>> {};
+
+TEST_P(LentBuffers, LeaveOneForEverySenderWithCredit) {
+  const auto [rails, payload_bytes] = GetParam();
+  const auto ours = open_port(1, payload_bytes, {}, rails);
+  const auto seven = open_port(1, payload_bytes, {}, rails);
   Lending at_ours(*ours);
   Received at_seven(*seven);
   const auto place = seven->endpoint().insert(*ours->endpoint().address());
   FrameHeader header;
   header.type = FrameType::kPublish;
   header.sender = 7;
+  const std::size_t kept = std::max<std::size_t>(32 / rails, 4) * 5 / 8;  // of those that may be lent
   std::size_t sent = 0;
   while (sent < 20000) {
     while (sent - at_ours.credits < ours->window() &&
@@ -561,12 +567,16 @@ TEST(FabricPort, ASenderWithCreditAlwaysFindsABufferAlsoWhileBuffersAreLent) {
     }
     ASSERT_TRUE(seven->poll(at_seven).ok());
     ASSERT_TRUE(ours->poll(at_ours).ok());
-    for (std::size_t i = 0; i < 3 && at_ours.lent.size() > 20; ++i) {
+    for (std::size_t i = 0; i < 3 && at_ours.lent.size() > kept; ++i) {
       at_ours.lent.pop_front();
     }
   }
   EXPECT_EQ(at_seven.failures, 0);
 }
+
+INSTANTIATE_TEST_SUITE_P(RailsAndPayloads, LentBuffers,
+                         ::testing::Combine(::testing::Values(1, 2, 3, 4, 8),
+                                            ::testing::Values(4096, 256U << 10U, 1U << 20U, 4U << 20U)));
 
 TEST(FabricPort, ABufferThatWasLentOutlivesThePort) {
   auto port = open_port(1, 4096);

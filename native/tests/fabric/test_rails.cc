@@ -152,6 +152,21 @@ TEST(Rails, MoreRailsThanDevicesUseDevicesTwice) {
   EXPECT_EQ(assign_rails(std::vector<PciPlace>(1), {}, 2, 3), (Rails{{0, 0, 0}, {0, 0, 0}}));
 }
 
+// 3 devices below the roots a, b, b; GPUs below b, b, c.
+TEST(Rails, ARankUsesNoDeviceTwiceWhileAnotherIsLeft) {
+  const Sysfs sysfs;
+  sysfs.gpu("pci0000:10", "0000:10:1c.0", 0);
+  sysfs.gpu("pci0000:10", "0000:10:1d.0", 0);
+  sysfs.gpu("pci0000:30", "0000:30:1c.0", 0);
+  sysfs.efa("pci0000:20", "0000:20:1b.0", 0, "rdmap32s27");
+  sysfs.efa("pci0000:10", "0000:10:1a.0", 0, "rdmap16s26");
+  sysfs.efa("pci0000:10", "0000:10:1b.0", 0, "rdmap16s27");
+  for (const auto& rails : rails_in(sysfs, {"rdmap32s27-rdm", "rdmap16s26-rdm", "rdmap16s27-rdm"}, 3, 2)) {
+    ASSERT_EQ(rails.size(), 2U);
+    EXPECT_NE(rails[0], rails[1]);
+  }
+}
+
 // Every layout: each rank gets as many as all, and the ranks of one device are at most one share.
 TEST(Rails, NoDeviceHasMoreRanksThanItsShare) {
   for (std::size_t devices = 1; devices <= 16; ++devices) {

@@ -363,17 +363,14 @@ void OfiTransport::take(Rail& rail, Peer& peer, const FrameHeader& header, std::
 void OfiTransport::on_taken(Rail& rail, int from, std::size_t buffer) {
   Peer& peer = peers_.at(from);
   Link& link = peer.links[rail.index];
-  ++link.taken;
   if (rail.port->writes()) {
     link.to_report.push_back(static_cast<std::uint32_t>(buffer));
   }
+  ++link.taken;
   if (peer.lost || link.taken - link.reported < std::max<std::uint64_t>(1, rail.port->window() / 2)) {
     return;
   }
-  // First: where there is no memory for it, the next credit names these slots too.
   auto slots = std::make_shared<const std::vector<std::uint32_t>>(link.to_report);
-  link.to_report.clear();
-  link.reported = link.taken;
   FrameHeader credit;
   credit.type = FrameType::kFabricCredit;
   credit.piece = static_cast<std::uint32_t>(rail.index);
@@ -381,6 +378,9 @@ void OfiTransport::on_taken(Rail& rail, int from, std::size_t buffer) {
   const auto payload = std::as_bytes(std::span(*slots));
   credit.payload = payload.size();
   stream_->post(from, {credit, payload, std::move(slots), nullptr});
+  // Last: where there is no memory for the frame, the next credit names these slots too.
+  link.to_report.clear();
+  link.reported = link.taken;
 }
 
 std::optional<Landing> OfiTransport::StreamSide::place(int peer, const FrameHeader& header) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -23,7 +24,7 @@ constexpr std::size_t kMostReceives = 256;
 constexpr std::size_t kReceiveBytes = 128U << 20U;  // ... and up to this size on all rails, for large pieces
 constexpr std::size_t kLeastWindow = 2;
 constexpr std::size_t kSharedWindow =
-    64;  // frames on their way to one rank, over all rails, while it has few peers
+    64;  // frames on their way to one rank over a rail while it has few peers
 
 constexpr std::chrono::milliseconds kDrainTime{200};
 
@@ -45,25 +46,30 @@ Result<Mapping> map(std::size_t bytes) {
   return Mapping(address, bytes);
 }
 
-std::size_t window_of(const FabricPort::Wanted& wanted) {
-  return std::clamp(kSharedWindow / (wanted.peers * wanted.rails), kLeastWindow, FabricPort::kMostWindow);
-}
-
 std::size_t most_lent(const FabricPort::Wanted& wanted) {
   return std::max(kMostLent / wanted.rails, kLeastOfEach);
 }
 
-FabricEndpoint::Wanted endpoint_of(const FabricPort::Wanted& wanted) {
+// Receive buffers for the frames of all peers, at most.
+std::size_t most_receives(const FabricPort::Wanted& wanted) {
   const std::size_t affordable =
       std::max(kReceiveBytes / wanted.rails / pages(kPayloadAt + wanted.payload_bytes), 2 * kLeastWindow);
+  return std::min(kMostReceives, affordable);
+}
+
+std::size_t window_of(const FabricPort::Wanted& wanted) {
+  const std::size_t shared = std::min(kSharedWindow, most_receives(wanted));
+  return std::clamp(shared / wanted.peers, kLeastWindow, FabricPort::kMostWindow);
+}
+
+FabricEndpoint::Wanted endpoint_of(const FabricPort::Wanted& wanted) {
   FabricEndpoint::Wanted endpoint;
   endpoint.provider = wanted.provider;
   endpoint.source = wanted.source;
   endpoint.device = wanted.device;
   endpoint.message_bytes = FabricPort::kPrefixBytes + wanted.payload_bytes;
   endpoint.sends = kSends;
-  endpoint.receives =
-      std::min({wanted.peers * window_of(wanted), kMostReceives, affordable}) + most_lent(wanted);
+  endpoint.receives = std::min(wanted.peers * window_of(wanted), most_receives(wanted)) + most_lent(wanted);
   endpoint.peers = wanted.peers;
   endpoint.writes = !wanted.writers.empty();
   return endpoint;
@@ -110,6 +116,7 @@ FabricPort::FabricPort(std::unique_ptr<FabricEndpoint> endpoint, const Wanted& w
     return;
   }
   writers_.assign(receives_, -1);
+  spares_.reserve(receives_);
   for (std::size_t slot = 0; slot < receives_; ++slot) {
     if (slot < needed) {
       writers_[slot] = wanted.writers[slot / window_];
@@ -261,17 +268,26 @@ void FabricPort::give_back(std::size_t buffer, int from) {
   to_post_.push_back({buffer, from, false});
 }
 
+FabricPort::Loan::~Loan() {
+  if (is_lent) {
+    const std::lock_guard lock(memory->mutex);
+    memory->returned.push_back(buffer);  // reserved: does not allocate
+  }
+}
+
 FabricPort::Lent FabricPort::lend(std::size_t buffer) {
   if (lent_ >= most_lent_) {
     return {};
   }
-  ++lent_;  // first: where there is no memory for the owner, it returns the buffer
-  Lent lent{{memory_->slab.bytes().data(),
-             [memory = memory_, buffer](const void*) {
-               const std::lock_guard lock(memory->mutex);
-               memory->returned.push_back(buffer);  // reserved: does not allocate
-             }},
-            buffer};
+  std::shared_ptr<Loan> owner;
+  try {
+    owner = std::make_shared<Loan>(memory_, buffer);
+  } catch (const std::bad_alloc&) {
+    return {};  // the frame is copied, and its buffer is given back for its sender
+  }
+  owner->is_lent = true;
+  ++lent_;
+  Lent lent{std::move(owner), buffer};
   if (writes_) {
     lent.successor = spares_.back();
     spares_.pop_back();

@@ -20,6 +20,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/fd.h"
@@ -128,6 +129,17 @@ class FabricPort {
     Mapping slab;
     std::mutex mutex;
     std::vector<std::size_t> returned;  // guarded by mutex
+  };
+  // Returns the buffer once the last owner has dropped it.
+  struct Loan {
+    Loan(std::shared_ptr<ReceiveMemory> of, std::size_t number) : memory(std::move(of)), buffer(number) {}
+    ~Loan();
+    Loan(const Loan&) = delete;
+    Loan& operator=(const Loan&) = delete;
+
+    std::shared_ptr<ReceiveMemory> memory;
+    std::size_t buffer;
+    bool is_lent = false;
   };
   struct Repost {
     std::size_t buffer = 0;

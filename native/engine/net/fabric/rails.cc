@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <ranges>
 #include <string_view>
 #include <system_error>
 #include <tuple>
@@ -30,8 +31,8 @@ bool is_pci_address(const std::string& name) {
 std::vector<std::filesystem::path> entries(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> found;
   std::error_code none;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
-    found.push_back(entry.path());
+  for (std::filesystem::directory_iterator one(folder, none), end; !none && one != end; one.increment(none)) {
+    found.push_back(one->path());
   }
   std::ranges::sort(found);
   return found;
@@ -110,7 +111,15 @@ std::vector<std::vector<std::size_t>> assign_rails(std::span<const PciPlace> dev
   }
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     while (assigned[rank].size() < each) {
-      assigned[rank].push_back((first(rank) + assigned[rank].size()) % count);
+      // A device that the rank lacks, else one that it has: the least used.
+      const auto order = [&](std::size_t device) {
+        return std::tuple(std::ranges::count(assigned[rank], device), used[device],
+                          (device + count - first(rank)) % count);
+      };
+      const auto devices_of_host = std::views::iota(std::size_t{0}, count);
+      const std::size_t least = *std::ranges::min_element(devices_of_host, {}, order);
+      assigned[rank].push_back(least);
+      ++used[least];
     }
     std::ranges::sort(assigned[rank]);
   }
