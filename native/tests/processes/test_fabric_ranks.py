@@ -90,8 +90,10 @@ def _errors_of_survivors(victim: int, env: Dict[str, str]) -> List[str]:
 
 
 def _cause(error: str) -> str:
-    """The error without the operation's number, and with one text for the ways in which a connection ends."""
-    head = error.split(" [", maxsplit=1)[0]
+    """The error without the operation's number, and with one text for the ways in which a connection ends.
+
+    A rank that had completed its sum raises the error in its next call."""
+    head = error.split(" [", maxsplit=1)[0].replace("group 'all' failed before: ", "")
     return re.sub(
         r"(the connection was closed|(sending|receiving) failed: (Connection reset by peer|Broken pipe))$",
         "its connection ended",
