@@ -12,12 +12,6 @@
 namespace smdp::testing {
 namespace {
 
-std::vector<int> everybody(const Cluster& cluster) {
-  std::vector<int> all(static_cast<std::size_t>(cluster.size()));
-  std::iota(all.begin(), all.end(), 0);
-  return all;
-}
-
 std::string name_of_layout(const std::vector<int>& hosts) {
   std::string text;
   for (const int ranks : hosts) {

@@ -15,12 +15,6 @@ namespace {
 // Pieces that are large enough to offload, and more of them than threads.
 const std::map<std::string, std::string> kThreads = {{"SMDP_COPY_THREADS", "3"}, {"SMDP_PIECE_KIB", "32"}};
 
-std::vector<int> everybody(const Cluster& cluster) {
-  std::vector<int> all(static_cast<std::size_t>(cluster.size()));
-  std::iota(all.begin(), all.end(), 0);
-  return all;
-}
-
 std::unique_ptr<CopyThreads::Job> job_that(Executor::Task work) {
   auto job = std::make_unique<CopyThreads::Job>();
   job->work = std::move(work);

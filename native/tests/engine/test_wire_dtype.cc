@@ -22,12 +22,6 @@ struct Wire {
 const std::array kWires = {Wire{"bfloat16", DType::kBFloat16, 1.0 / 256},
                            Wire{"float16", DType::kFloat16, 1.0 / 2048}};
 
-std::vector<int> everybody(const Cluster& cluster) {
-  std::vector<int> all(static_cast<std::size_t>(cluster.size()));
-  std::iota(all.begin(), all.end(), 0);
-  return all;
-}
-
 // The outputs of all ranks.
 std::vector<Buffer> run(Cluster& cluster, const Descriptor& what, const std::vector<Buffer>& inputs,
                         bool in_place) {

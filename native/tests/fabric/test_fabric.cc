@@ -14,6 +14,7 @@
 #include <thread>
 #include <tuple>
 
+#include "all_reduce.h"
 #include "cluster.h"
 #include "net/fabric/choice.h"
 
@@ -28,40 +29,6 @@ const std::map<std::string, std::string> kStrict = {{"SMDP_TRANSPORT", "ofi"},
 std::map<std::string, std::string> strict_with(std::map<std::string, std::string> more) {
   more.insert(kStrict.begin(), kStrict.end());
   return more;
-}
-
-std::vector<int> everybody(const Cluster& cluster) {
-  std::vector<int> all(static_cast<std::size_t>(cluster.size()));
-  std::iota(all.begin(), all.end(), 0);
-  return all;
-}
-
-Job float_job(Collective collective, std::uint64_t count, std::uint32_t seed) {
-  Job job;
-  job.what = {collective, DType::kFloat32, ReduceOp::kSum, 0, count};
-  job.input = random_buffer(DType::kFloat32, count, seed);
-  return job;
-}
-
-// One all_reduce on all ranks, compared with the reference.
-void check_all_reduce(Cluster& cluster, std::uint64_t group, std::uint64_t count, std::uint32_t seed) {
-  const std::vector<int> members = everybody(cluster);
-  std::vector<Job> jobs;
-  std::vector<Buffer> inputs;
-  for (const int rank : members) {
-    jobs.push_back(float_job(Collective::kAllReduce, count, seed + static_cast<std::uint32_t>(rank)));
-    inputs.push_back(jobs.back().input);
-  }
-  for (const int rank : members) {
-    start(cluster, rank, group, members, jobs[static_cast<std::size_t>(rank)]);
-  }
-  const Buffer expected =
-      reference_reduce(DType::kFloat32, ReduceOp::kSum, by_host(cluster, members, inputs));
-  for (Job& job : jobs) {
-    const Status status = finish(job);
-    ASSERT_TRUE(status.ok()) << status.message();
-    ASSERT_EQ(std::memcmp(job.output.data(), expected.data(), expected.size()), 0) << count;
-  }
 }
 
 double seconds_since(steady_clock::time_point begin) {

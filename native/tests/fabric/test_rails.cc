@@ -5,12 +5,11 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
-#include <numeric>
 
+#include "all_reduce.h"
 #include "cluster.h"
 #include "net/fabric/choice.h"
 #include "net/fabric/rails.h"
-#include "reference.h"
 
 namespace smdp::testing {
 namespace {
@@ -224,29 +223,9 @@ TEST_P(SeveralRails, GiveTheResultsOfTheReference) {
                    .adjust = adjust});
   ASSERT_TRUE(cluster.ok()) << cluster.opened()[0].message();
   EXPECT_NE(notices.find(setting.notice), std::string::npos) << notices;
-  std::vector<int> members(static_cast<std::size_t>(cluster.size()));
-  std::iota(members.begin(), members.end(), 0);
-  const std::uint64_t group = cluster.group(members, "all");
+  const std::uint64_t group = cluster.group(everybody(cluster), "all");
   for (std::uint32_t round = 0; round < 5; ++round) {
-    std::vector<Job> jobs;
-    std::vector<Buffer> inputs;
-    for (const int rank : members) {
-      Job job;
-      job.what = {Collective::kAllReduce, DType::kFloat32, ReduceOp::kSum, 0, 400001};
-      job.input = random_buffer(DType::kFloat32, 400001, round * 100 + static_cast<std::uint32_t>(rank));
-      inputs.push_back(job.input);
-      jobs.push_back(std::move(job));
-    }
-    for (const int rank : members) {
-      start(cluster, rank, group, members, jobs[static_cast<std::size_t>(rank)]);
-    }
-    const Buffer expected =
-        reference_reduce(DType::kFloat32, ReduceOp::kSum, by_host(cluster, members, inputs));
-    for (Job& job : jobs) {
-      const Status status = finish(job);
-      ASSERT_TRUE(status.ok()) << status.message();
-      ASSERT_EQ(std::memcmp(job.output.data(), expected.data(), expected.size()), 0);
-    }
+    check_all_reduce(cluster, group, 400001, round * 100);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "cluster.h"
 
 #include <algorithm>
+#include <numeric>
 #include <thread>
 
 namespace smdp::testing {
@@ -105,6 +106,12 @@ std::uint64_t Cluster::group(const std::vector<int>& members, const std::string&
     id = made.ok() ? *made : 0;
   }
   return id;
+}
+
+std::vector<int> everybody(const Cluster& cluster) {
+  std::vector<int> all(static_cast<std::size_t>(cluster.size()));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 void start(Cluster& cluster, int rank, std::uint64_t group, const std::vector<int>& members, Job& job,

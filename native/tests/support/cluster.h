@@ -57,6 +57,9 @@ class Cluster {
   std::vector<std::string> warnings_;
 };
 
+// Its ranks.
+std::vector<int> everybody(const Cluster& cluster);
+
 struct Job {
   Descriptor what;
   Buffer input;

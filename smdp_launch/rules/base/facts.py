@@ -130,8 +130,11 @@ class Problem(NamedTuple):
     also: tuple[Location, ...] = ()
 
 
-#: The fields of a job file with trackers, for rules that read them all.
-TRACKERS = ("tracking.tensorboard", "tracking.mlflow", "tracking.wandb")
+#: The fields of a job file from which the environment of the containers is made.
+ENVIRONMENT_FIELDS = (
+    *("environment", "engine", "engine_options", "amp", "network.require", "hang", "retries", "retries.on"),
+    *("tracking.tensorboard", "tracking.mlflow", "tracking.wandb"),
+)
 
 Check = Callable[[Facts], Iterable[Problem]]
 

@@ -15,7 +15,7 @@ from smdp_launch.request.environment import environment
 from smdp_launch.request.hyperparameters import encode_value
 from smdp_launch.request.limits import ANY, Path, Violation, check_key, check_value, walk
 from smdp_launch.request.names import S3Location
-from smdp_launch.rules.base.facts import TRACKERS, Facts, Problem, rule
+from smdp_launch.rules.base.facts import ENVIRONMENT_FIELDS, Facts, Problem, rule
 from smdp_launch.rules.base.request_fields import FIELDS, field_of
 
 #: Hyperparameters that the launcher adds to a request; one less if the job lists fallback types.
@@ -181,11 +181,7 @@ def few_enough_hyperparameters(facts: Facts) -> Iterator[Problem]:
         yield Problem(_HYPERPARAMETERS, message, help_, on_key=True)
 
 
-@rule(
-    "SMDP601",
-    *("environment", "engine", "engine_options", "amp", "network.require", "hang", "retries", "retries.on"),
-    *TRACKERS,
-)
+@rule("SMDP601", *ENVIRONMENT_FIELDS)
 def few_enough_variables(facts: Facts) -> Iterator[Problem]:
     if len(facts.spec.environment) < len(environment(facts.spec)):
         variables = environment(facts.spec)

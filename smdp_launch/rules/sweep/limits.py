@@ -18,16 +18,11 @@ from smdp_launch.request.tuning import (
     range_names,
     tuning_request,
 )
-from smdp_launch.rules.base.facts import TRACKERS, Facts, Problem, rule
+from smdp_launch.rules.base.facts import ENVIRONMENT_FIELDS, Facts, Problem, rule
 from smdp_launch.rules.base.request_fields import field_of
 from smdp_launch.rules.request.limits import LAUNCH_HYPERPARAMETERS, MOST_HYPERPARAMETERS, instead
 from smdp_launch.rules.sweep.ranges import RANGES
 from smdp_launch.rules.sweep.section import section
-
-_VARIABLES = (
-    *("environment", "engine", "engine_options", "amp", "network.require", "hang", "retries", "retries.on"),
-    *TRACKERS,
-)
 
 
 @rule("SMDP527", "overlay", "remote_debug", "tracking.tensorboard")
@@ -71,7 +66,7 @@ def few_enough_hyperparameters(facts: Facts) -> Iterator[Problem]:
         yield Problem(RANGES, message, f"remove {excess}", on_key=True)
 
 
-@rule("SMDP528", *_VARIABLES)
+@rule("SMDP528", *ENVIRONMENT_FIELDS)
 def few_enough_variables(facts: Facts) -> Iterator[Problem]:
     most = shape("HyperParameterTrainingJobEnvironmentMap").maximum
     if section(facts) is None or most is None:

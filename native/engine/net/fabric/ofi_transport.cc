@@ -9,6 +9,8 @@
 #include <numeric>
 #include <utility>
 
+#include "net/fabric/rails.h"
+
 namespace smdp {
 namespace {
 

@@ -32,7 +32,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/fabric/port.h"
-#include "net/fabric/rails.h"
 #include "net/loop.h"
 #include "net/transport/stream_transport.h"
 
