@@ -71,6 +71,8 @@ def default(info: Any) -> str:
     if info.is_required():
         return ""
     value = info.get_default(call_default_factory=True)
+    if value is None and "by default" in (info.description or "").lower():
+        return "see text"
     return "none" if value in (None, {}, []) else f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 

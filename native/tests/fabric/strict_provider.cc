@@ -1,7 +1,8 @@
 // A library with libfabric's interface and one provider, for endpoints of one process, that allows what the
 // specification allows and demands what it lets a provider demand:
 //
-//   memory       every vector lies in live registered memory and comes with its descriptor; provider keys
+//   memory       every vector lies in live memory that is registered with the device of its endpoint, and
+//                comes with its descriptor; provider keys
 //   messages     at most two vectors; a message arrives in pieces over several progress calls, and never
 //                without a posted receive buffer (the engine's credits are to prevent that)
 //   writes       only with the key that the provider drew, within memory that is open to writes, and with an
@@ -13,8 +14,10 @@
 //   waits        none: a completion queue with a wait object is refused
 //
 // A broken rule ends the process with its text. STRICT_SEED: the seed of the random choices. STRICT_WRITES:
-// 0, no endpoint has writes; some, every other one. STRICT_DEVICES: how many devices there are.
-// STRICT_SLOW: the device whose endpoints need many progress calls for a message.
+// 0, no endpoint has writes; some, every other one; a device, only those of the device. STRICT_DEVICES: how
+// many devices there are. STRICT_READY: no call returns -EAGAIN while there is room. A device each:
+// STRICT_SLOW, its endpoints need many progress calls for a message; STRICT_UNPLUGGED, no message leaves
+// them; STRICT_REFUSES, it opens none.
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -57,6 +60,11 @@ struct Random {
 struct Endpoint;
 struct Region;
 
+bool is_named(const char* variable, const char* device) {
+  const char* const value = std::getenv(variable);  // NOLINT(concurrency-mt-unsafe)
+  return value != nullptr && std::strcmp(value, device) == 0;
+}
+
 struct World {
   std::mutex mutex;  // guards everything of the provider
   Random random;
@@ -74,16 +82,21 @@ World& world() {
 
 struct Region {
   fi::Mr mr{};
+  const fi::Domain* domain = nullptr;
   const std::byte* begin = nullptr;
   std::size_t bytes = 0;
   std::uint64_t access = 0;
 };
 
-void check(const void* memory, std::size_t bytes, void* descriptor, std::uint64_t access) {
+void check(const fi::Domain* domain, const void* memory, std::size_t bytes, void* descriptor,
+           std::uint64_t access) {
   if (!world().regions.contains(descriptor)) {
     broken("a vector has no descriptor of registered memory");
   }
   const auto& region = *static_cast<const Region*>(descriptor);
+  if (region.domain != domain) {
+    broken("a vector has a descriptor of another device");
+  }
   const auto* const begin = static_cast<const std::byte*>(memory);
   if (begin < region.begin || begin + bytes > region.begin + region.bytes) {
     broken("a vector lies outside the memory of its descriptor");
@@ -136,8 +149,11 @@ struct Send {
 
 struct Endpoint {
   fi::Ep ep{};
+  const fi::Domain* domain = nullptr;
+  std::string device;
   std::uint64_t name = 0;
   bool is_slow = false;
+  bool is_unplugged = false;
   Queue* queue = nullptr;
   Addresses* addresses = nullptr;
   std::vector<Receive> receives;
@@ -163,12 +179,15 @@ void copy_some(Send& send, std::size_t most) {
   }
 }
 
-std::byte* memory_of(const fi::RemotePart& remote) {
+std::byte* memory_of(const fi::Domain* domain, const fi::RemotePart& remote) {
   const auto found = world().keys.find(remote.key);
   if (found == world().keys.end()) {
     broken("a write with a key of no memory");
   }
   const Region& region = *found->second;
+  if (region.domain != domain) {
+    broken("a write with a key of another device");
+  }
   auto* const begin = reinterpret_cast<std::byte*>(remote.address);  // NOLINT: addresses are virtual
   if ((region.access & fi::kRemoteWrite) == 0) {
     broken("a write to memory that is not open to writes");
@@ -193,8 +212,8 @@ void copy_range(const Send& send, std::byte* into, std::size_t from, std::size_t
 }
 
 // True when all bytes of a write have arrived.
-bool write_some(Send& send) {
-  std::byte* const into = memory_of(send.remote);
+bool write_some(const Endpoint& receiver, Send& send) {
+  std::byte* const into = memory_of(receiver.domain, send.remote);
   const std::size_t which = world().random.below(send.left.size());
   std::swap(send.left[which], send.left.back());
   const auto [from, to] = send.left.back();
@@ -212,13 +231,13 @@ bool write_some(Send& send) {
 // True when the send is over.
 bool advance(Endpoint& from, Send& send) {
   const auto found = world().endpoints.find(send.to);
-  if (found == world().endpoints.end()) {
+  if (found == world().endpoints.end() || from.is_unplugged) {
     from.queue->failed.push_back({send.context, fi::kSend, 0, kUnreachable});
     return true;
   }
   Endpoint& to = *found->second;
   if (send.is_write) {
-    if (!write_some(send)) {
+    if (!write_some(to, send)) {
       return false;
     }
     to.queue->done.push_back({&to, fi::kRemoteWrite | fi::kRma | fi::kRemoteCqData, 0, 0, send.data});
@@ -355,21 +374,25 @@ int insert(fi::Av* av, const void* addresses, std::size_t count, std::uint64_t* 
   return static_cast<int>(count);
 }
 
+bool is_refused(unsigned one_in) {
+  return world().random.one_in(one_in) && std::getenv("STRICT_READY") == nullptr;  // NOLINT
+}
+
 ssize_t post_receive(fi::Ep* ep, void* memory, std::size_t bytes, void* descriptor, std::uint64_t /*from*/,
                      void* context) {
   const std::lock_guard lock(world().mutex);
   auto& endpoint = *reinterpret_cast<Endpoint*>(ep);
-  if (endpoint.receives.size() >= kDepth || world().random.one_in(10)) {
+  if (endpoint.receives.size() >= kDepth || is_refused(10)) {
     return -EAGAIN;
   }
-  check(memory, bytes, descriptor, fi::kRecv);
+  check(endpoint.domain, memory, bytes, descriptor, fi::kRecv);
   endpoint.receives.push_back({static_cast<std::byte*>(memory), bytes, context});
   return 0;
 }
 
 ssize_t begin_send(fi::Ep* ep, const fi::Message& message, Send send) {
   auto& endpoint = *reinterpret_cast<Endpoint*>(ep);
-  if (endpoint.sends.size() >= kDepth || world().random.one_in(5)) {
+  if (endpoint.sends.size() >= kDepth || is_refused(5)) {
     return -EAGAIN;
   }
   if (message.count > kMostParts) {
@@ -380,7 +403,8 @@ ssize_t begin_send(fi::Ep* ep, const fi::Message& message, Send send) {
   }
   for (std::size_t i = 0; i < message.count; ++i) {
     const iovec& part = message.parts[i];
-    check(part.iov_base, part.iov_len, message.descriptors[i], send.is_write ? fi::kWrite : fi::kSend);
+    check(endpoint.domain, part.iov_base, part.iov_len, message.descriptors[i],
+          send.is_write ? fi::kWrite : fi::kSend);
     send.parts.emplace_back(static_cast<const std::byte*>(part.iov_base), part.iov_len);
     send.bytes += part.iov_len;
   }
@@ -474,16 +498,22 @@ int open_queue(fi::Domain* /*domain*/, fi::CqAttr* attr, fi::Cq** cq, void* /*co
   return 0;
 }
 
-int open_endpoint(fi::Domain* /*domain*/, fi::Info* info, fi::Ep** ep, void* /*context*/) {
+int open_endpoint(fi::Domain* domain, fi::Info* info, fi::Ep** ep, void* /*context*/) {
+  const char* const device = info->domain_attr->name;
+  if (is_named("STRICT_REFUSES", device)) {
+    return -ENODEV;
+  }
   auto* const made = new Endpoint;
-  const char* const slow = std::getenv("STRICT_SLOW");  // NOLINT(concurrency-mt-unsafe)
-  made->is_slow = slow != nullptr && std::strcmp(slow, info->domain_attr->name) == 0;
+  made->domain = domain;
+  made->device = device;
+  made->is_slow = is_named("STRICT_SLOW", device);
+  made->is_unplugged = is_named("STRICT_UNPLUGGED", device);
   made->ep = {{0, nullptr, &endpoint_fid_ops}, nullptr, &cm_ops, &message_ops, &rma_ops};
   *ep = &made->ep;
   return 0;
 }
 
-int register_memory(fi::Fid* /*domain*/, const void* memory, std::size_t bytes, std::uint64_t access,
+int register_memory(fi::Fid* domain, const void* memory, std::size_t bytes, std::uint64_t access,
                     std::uint64_t /*offset*/, std::uint64_t /*requested_key*/, std::uint64_t /*flags*/,
                     fi::Mr** mr, void* /*context*/) {
   const std::lock_guard lock(world().mutex);
@@ -494,6 +524,7 @@ int register_memory(fi::Fid* /*domain*/, const void* memory, std::size_t bytes, 
   made->mr = {{0, nullptr, &region_fid_ops},
               made,
               (std::uint64_t{world().random.engine()} << 32U) | world().random.engine()};
+  made->domain = reinterpret_cast<const fi::Domain*>(domain);
   made->begin = static_cast<const std::byte*>(memory);
   made->bytes = bytes;
   made->access = access;
@@ -527,9 +558,14 @@ fi::Info* allocate_info() {
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
-// STRICT_VERSION, as 1.13, or 1.18.
-EXPORTED std::size_t strict_open_endpoints() { return world().endpoints.size(); }  // for tests
+// For tests. `device`: null, all.
+EXPORTED std::size_t strict_open_endpoints(const char* device) {
+  const std::lock_guard lock(world().mutex);
+  return static_cast<std::size_t>(std::ranges::count_if(
+      world().endpoints, [&](const auto& one) { return device == nullptr || one.second->device == device; }));
+}
 
+// STRICT_VERSION, as 1.13, or 1.18.
 EXPORTED std::uint32_t fi_version() {
   const char* const minor =
       std::getenv("STRICT_VERSION") == nullptr ? nullptr : std::strchr(std::getenv("STRICT_VERSION"), '.');
@@ -601,20 +637,27 @@ EXPORTED int fi_getinfo(std::uint32_t /*version*/, const char* node, const char*
   if (node != nullptr || hints->domain_attr->mr_mode != kDemands || (hints->mode & fi::kContext2) == 0) {
     return -ENODATA;  // its addresses are no IP addresses
   }
+  const char* writing = nullptr;  // the only device that is asked for and has writes; null: all
   if ((hints->caps & fi::kRma) != 0) {
     const std::lock_guard lock(world().mutex);
     const char* const writes = std::getenv("STRICT_WRITES");  // NOLINT(concurrency-mt-unsafe)
     bool& offered = world().offers_writes;
-    offered = writes == nullptr || (std::strcmp(writes, "some") == 0 && !offered);
+    offered = writes == nullptr || std::strncmp(writes, "strict", 6) == 0 ||
+              (std::strcmp(writes, "some") == 0 && !offered);
     if (!offered) {
       return -ENODATA;
     }
+    writing = writes == nullptr || std::strcmp(writes, "some") == 0 ? nullptr : writes;
   }
   // NOLINTNEXTLINE(concurrency-mt-unsafe)
   const char* const devices = std::getenv("STRICT_DEVICES");
   fi::Info* made = nullptr;
   for (int device = devices == nullptr ? 1 : std::atoi(devices); device-- > 0;) {  // NOLINT(cert-err34-c)
     fi::Info* const one = describe_device(*hints, device);
+    if (writing != nullptr && std::strcmp(writing, one->domain_attr->name) != 0) {
+      fi_freeinfo(one);
+      continue;
+    }
     one->next = made;
     made = one;
   }

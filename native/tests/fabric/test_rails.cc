@@ -1,4 +1,5 @@
 // Several devices for each rank: which ones, and which frames use them.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -10,6 +11,7 @@
 #include "cluster.h"
 #include "net/fabric/choice.h"
 #include "net/fabric/rails.h"
+#include "strict_environment.h"
 
 namespace smdp::testing {
 namespace {
@@ -28,30 +30,33 @@ class Sysfs {
   Sysfs& operator=(const Sysfs&) = delete;
 
   [[nodiscard]] const std::filesystem::path& root() const { return root_; }
-  // `place`: the bridges, such as pci0000:10/0000:10:00.0; `address`: of the device.
-  void gpu(const std::string& place, const std::string& address, int numa_node) const {
-    add(place, address, numa_node, "0x10de", "0x030200");
-  }
-  void efa(const std::string& place, const std::string& address, int numa_node,
-           const std::string& name) const {
-    const auto device = add(place, address, numa_node, "0x1d0f", "0x020000");
-    std::filesystem::create_directories(root_ / "class/infiniband" / name);
-    std::filesystem::create_directory_symlink(device, root_ / "class/infiniband" / name / "device");
-  }
-
- private:
-  std::filesystem::path add(const std::string& place, const std::string& address, int numa_node,
-                            const char* vendor, const char* kind) const {
+  struct Kind {
+    const char* vendor;
+    const char* device_class;
+  };
+  // `place`: the root and the bridges, such as pci0000:10/0000:10:00.0; `address`: of the device.
+  std::filesystem::path device(const std::string& place, const std::string& address, int numa_node,
+                               Kind kind) const {
     const auto device = root_ / "devices" / place / address;
     std::filesystem::create_directories(device);
     std::filesystem::create_directories(root_ / "bus/pci/devices");
-    std::ofstream(device / "vendor") << vendor << "\n";
-    std::ofstream(device / "class") << kind << "\n";
+    std::ofstream(device / "vendor") << kind.vendor << "\n";
+    std::ofstream(device / "class") << kind.device_class << "\n";
     std::ofstream(device / "numa_node") << numa_node << "\n";
     std::filesystem::create_directory_symlink(device, root_ / "bus/pci/devices" / address);
     return device;
   }
+  void gpu(const std::string& place, const std::string& address, int numa_node) const {
+    device(place, address, numa_node, {"0x10de", "0x030200"});
+  }
+  void efa(const std::string& place, const std::string& address, int numa_node,
+           const std::string& name) const {
+    const auto made = device(place, address, numa_node, {"0x1d0f", "0x020000"});
+    std::filesystem::create_directories(root_ / "class/infiniband" / name);
+    std::filesystem::create_directory_symlink(made, root_ / "class/infiniband" / name / "device");
+  }
 
+ private:
   std::filesystem::path root_;
 };
 
@@ -69,18 +74,23 @@ std::string hex(int number) {
   return {kDigits[static_cast<std::size_t>(number / 16)], kDigits[static_cast<std::size_t>(number % 16)]};
 }
 
-// As ml.p4d.24xlarge: four PCI switches, each with two GPUs and one EFA device. `order`: the switch that the
-// EFA device number i is below.
+// As lspci prints ml.p4d.24xlarge: no bridge is visible, and the GPUs and the EFA device of a switch have one
+// root. `order`: the switch that the EFA device number i is below.
 std::vector<std::string> add_p4d(const Sysfs& sysfs, const std::vector<int>& order) {
-  std::vector<std::string> devices(4);
+  sysfs.device("pci0000:00", "0000:00:03.0", 0, {"0x1d0f", "0x030000"});  // the console
+  for (const char* const address : {"0000:80:1a.0", "0000:80:1b.0", "0000:80:1c.0"}) {
+    sysfs.device("pci0000:80", address, 1, {"0x10de", "0x068000"});  // NVSwitch
+  }
+  const std::vector<std::string> buses = {"10", "20", "90", "a0"};
+  std::vector<std::string> devices(buses.size());
   for (int one = 0; one < 4; ++one) {
-    const std::string bus = hex(16 * (one + 1));
+    const std::string& bus = buses[static_cast<std::size_t>(one)];
     const std::string root = "pci0000:" + bus;
-    const std::string bridge = root + "/0000:" + bus + ":00.0";
-    sysfs.gpu(bridge, "0000:" + bus + ":1c.0", one / 2);
-    sysfs.gpu(bridge, "0000:" + bus + ":1d.0", one / 2);
-    const std::string name = "rdmap" + std::to_string(16 * (one + 1)) + "s27";
-    sysfs.efa(bridge, "0000:" + bus + ":1b.0", one / 2, name);
+    sysfs.device(root, "0000:" + bus + ":00.0", one / 2, {"0x1d0f", "0x020000"});  // ENA
+    const std::string name = "rdmap" + std::to_string(std::stoi(bus, nullptr, 16)) + "s27";
+    sysfs.efa(root, "0000:" + bus + ":1b.0", one / 2, name);
+    sysfs.gpu(root, "0000:" + bus + ":1c.0", one / 2);
+    sysfs.gpu(root, "0000:" + bus + ":1d.0", one / 2);
     devices[static_cast<std::size_t>(std::ranges::find(order, one) - order.begin())] = name + "-rdm";
   }
   return devices;
@@ -107,25 +117,41 @@ TEST(Rails, OnP3dnAllRanksUseTheOneDevice) {
   EXPECT_EQ(rails_in(sysfs, {"rdmap0s6-rdm"}, 8), Rails(8, {0}));
 }
 
-// As ml.p5.48xlarge: 32 EFA devices, four below the switch of each GPU.
+// As ml.p5.48xlarge: 32 EFA devices, four below the switch of each GPU, each behind a port of the switch.
 TEST(Rails, OnP5ARankUsesTheFourDevicesBelowTheSwitchOfItsGpu) {
   const Sysfs sysfs;
   std::vector<std::string> devices;
-  Rails expected;
-  for (int gpu = 0; gpu < 8; ++gpu) {
-    const std::string bus = hex(0x50 + gpu * 8);
-    const std::string bridge = "pci0000:" + bus + "/0000:" + bus + ":00.0";
-    sysfs.gpu(bridge, "0000:" + bus + ":1d.0", gpu / 4);
-    expected.emplace_back();
-    for (int card = 0; card < 4; ++card) {
-      const std::string name = "rdmap" + std::to_string(0x50 + gpu * 8) + "s" + std::to_string(card);
-      sysfs.efa(bridge, "0000:" + bus + ":0" + std::to_string(card) + ".0", gpu / 4, name);
-      expected.back().push_back(devices.size());
+  Rails expected(8);
+  // The devices have lower addresses than the GPU of their switch, and libfabric names the last switch first.
+  for (int gpu = 7; gpu >= 0; --gpu) {
+    const int bus = 0x4f + gpu * 17;
+    const std::string up = "0000:" + hex(bus - 10);
+    const std::string switch_of_gpu = "pci0000:" + hex(bus - 11) + "/" + up + ":00.0";
+    for (int card = 0; card < 5; ++card) {
+      const std::string port = switch_of_gpu + "/" + up + ":0" + std::to_string(card + 1) + ".0";
+      const std::string address = "0000:" + hex(bus + card) + ":00.0";
+      if (card == 4) {
+        sysfs.gpu(port, address, gpu / 4);
+        continue;
+      }
+      const std::string name = "rdmap" + std::to_string(bus + card) + "s0";
+      sysfs.efa(port, address, gpu / 4, name);
+      expected[static_cast<std::size_t>(gpu)].push_back(devices.size());
       devices.push_back(name + "-rdm");
     }
   }
   EXPECT_EQ(rails_in(sysfs, devices, 8), expected);
-  EXPECT_EQ(rails_in(sysfs, devices, 8, 1), (Rails{{0}, {4}, {8}, {12}, {16}, {20}, {24}, {28}}));
+  EXPECT_EQ(rails_in(sysfs, devices, 8, 1), (Rails{{28}, {24}, {20}, {16}, {12}, {8}, {4}, {0}}));
+}
+
+// The job uses the first ones, where another rank has fewer.
+TEST(Rails, TheNearestComesFirst) {
+  const Sysfs sysfs;
+  sysfs.gpu("pci0000:10", "0000:10:1c.0", 0);
+  sysfs.efa("pci0000:30", "0000:30:1b.0", 1, "rdmap48s27");
+  sysfs.efa("pci0000:20", "0000:20:1b.0", 0, "rdmap32s27");
+  sysfs.efa("pci0000:10", "0000:10:1b.0", 0, "rdmap16s27");
+  EXPECT_EQ(rails_in(sysfs, {"rdmap48s27-rdm", "rdmap32s27-rdm", "rdmap16s27-rdm"}, 1), (Rails{{2, 1, 0}}));
 }
 
 TEST(Rails, WhereNoSwitchIsSharedTheNumaNodeDecides) {
@@ -147,7 +173,7 @@ TEST(Rails, WithoutGpusNeighbouringRanksUseNeighbouringDevices) {
 
 TEST(Rails, MoreRailsThanDevicesUseDevicesTwice) {
   const std::vector<PciPlace> unknown(2);
-  EXPECT_EQ(assign_rails(unknown, {}, 1, 4), (Rails{{0, 0, 1, 1}}));
+  EXPECT_EQ(assign_rails(unknown, {}, 1, 4), (Rails{{0, 1, 0, 1}}));
   EXPECT_EQ(assign_rails(std::vector<PciPlace>(1), {}, 2, 3), (Rails{{0, 0, 0}, {0, 0, 0}}));
 }
 
@@ -186,64 +212,137 @@ TEST(Rails, NoDeviceHasMoreRanksThanItsShare) {
 
 // --- In a job ---
 
-struct StrictDevices {
-  explicit StrictDevices(const char* count) { ::setenv("STRICT_DEVICES", count, 1); }
-  ~StrictDevices() { ::unsetenv("STRICT_DEVICES"); }
-  StrictDevices(const StrictDevices&) = delete;
-  StrictDevices& operator=(const StrictDevices&) = delete;
-};
+using Variables = std::map<std::string, std::string>;
 
 struct Setting {
   std::vector<int> hosts;
-  const char* devices;
+  Variables provider;
   const char* rails;
   const char* writes;
   const char* notice;
 };
 
-class SeveralRails : public ::testing::TestWithParam<Setting> {};
+Variables options_of(const char* rails, const char* writes) {
+  return {{"SMDP_TRANSPORT", "ofi"},
+          {"SMDP_LIBFABRIC", SMDP_STRICT_PROVIDER},
+          {"SMDP_FABRIC_RAILS", rails},
+          {"SMDP_FABRIC_WRITES", writes},
+          {"SMDP_PIECE_KIB", "16"}};
+}
 
-TEST_P(SeveralRails, GiveTheResultsOfTheReference) {
-  const Setting& setting = GetParam();
-  const StrictDevices devices(setting.devices);
+// A job, and what its ranks print.
+struct PrintingCluster {
+  PrintingCluster(const std::vector<int>& hosts, Variables options)
+      : cluster({.hosts = hosts, .options = std::move(options), .adjust = [this](int, EngineConfig& config) {
+                   config.log = [this](LogLevel level, const std::string& text) {
+                     const std::lock_guard lock(mutex);
+                     (level == LogLevel::kNotice ? notices : warnings) += text + "\n";
+                   };
+                 }}) {}
+
   std::mutex mutex;
   std::string notices;
-  const auto adjust = [&](int, EngineConfig& config) {
-    config.log = [&](LogLevel level, const std::string& text) {
-      const std::lock_guard lock(mutex);
-      notices += level == LogLevel::kNotice ? text + "\n" : "";
-    };
-  };
-  Cluster cluster({.hosts = setting.hosts,
-                   .options = {{"SMDP_TRANSPORT", "ofi"},
-                               {"SMDP_LIBFABRIC", SMDP_STRICT_PROVIDER},
-                               {"SMDP_FABRIC_RAILS", setting.rails},
-                               {"SMDP_FABRIC_WRITES", setting.writes},
-                               {"SMDP_PIECE_KIB", "16"}},
-                   .adjust = adjust});
-  ASSERT_TRUE(cluster.ok()) << cluster.opened()[0].message();
-  EXPECT_NE(notices.find(setting.notice), std::string::npos) << notices;
-  const std::uint64_t group = cluster.group(everybody(cluster), "all");
+  std::string warnings;
+  Cluster cluster;
+};
+
+class SeveralRailsOf : public ::testing::TestWithParam<Setting> {};
+
+TEST_P(SeveralRailsOf, GiveTheResultsOfTheReference) {
+  const Setting& setting = GetParam();
+  const StrictEnvironment provider(setting.provider);
+  PrintingCluster job(setting.hosts, options_of(setting.rails, setting.writes));
+  ASSERT_TRUE(job.cluster.ok()) << job.cluster.opened()[0].message();
+  EXPECT_NE(job.notices.find(setting.notice), std::string::npos) << job.notices;
+  const std::uint64_t group = job.cluster.group(everybody(job.cluster), "all");
   for (std::uint32_t round = 0; round < 5; ++round) {
-    check_all_reduce(cluster, group, 400001, round * 100);
+    check_all_reduce(job.cluster, group, 400001, round * 100);
   }
 }
 
+// How many endpoints of this process are open on a device; of a provider that was loaded before.
+std::size_t open_endpoints(const char* device) {
+  void* const provider = ::dlopen(SMDP_STRICT_PROVIDER, RTLD_NOW);
+  return reinterpret_cast<std::size_t (*)(const char*)>(::dlsym(provider, "strict_open_endpoints"))(device);
+}
+
+TEST(SeveralRanks, ShareTheDevicesOfTheirHost) {
+  const StrictEnvironment provider(Variables{{"STRICT_DEVICES", "4"}});
+  PrintingCluster job({2, 2}, options_of("0", "1"));
+  ASSERT_TRUE(job.cluster.ok()) << job.cluster.opened()[0].message();
+  for (const char* const device : {"strict0", "strict1", "strict2", "strict3"}) {
+    EXPECT_EQ(open_endpoints(device), 2U) << device;
+  }
+}
+
+// Ranks 0 and 1 are to use the device 0, ranks 2 and 3 the device 1.
+TEST(SeveralRanks, UseAnotherDeviceWhereTheirsDoesNotOpen) {
+  const StrictEnvironment provider(Variables{{"STRICT_DEVICES", "2"}, {"STRICT_REFUSES", "strict1"}});
+  PrintingCluster job({2, 2}, options_of("0", "1"));
+  ASSERT_TRUE(job.cluster.ok()) << job.cluster.opened()[0].message();
+  EXPECT_EQ(open_endpoints("strict0"), 4U);
+  EXPECT_NE(job.warnings.find("strict1 did not open (strict: creating the endpoint failed: No such device): "
+                              "this rank uses strict0 instead"),
+            std::string::npos)
+      << job.warnings;
+  check_all_reduce(job.cluster, job.cluster.group(everybody(job.cluster), "all"), 400001, 1);
+}
+
+TEST(SeveralRails, ARailThatDoesNotOpenLeavesTheOthers) {
+  const StrictEnvironment provider(Variables{{"STRICT_DEVICES", "3"}, {"STRICT_REFUSES", "strict1"}});
+  PrintingCluster job({1, 1}, options_of("0", "1"));
+  ASSERT_TRUE(job.cluster.ok()) << job.cluster.opened()[0].message();
+  EXPECT_NE(job.notices.find("(devices strict0, strict2 on this rank), by writes"), std::string::npos);
+  EXPECT_NE(job.warnings.find("this rank uses 2 of its 3 devices"), std::string::npos) << job.warnings;
+  check_all_reduce(job.cluster, job.cluster.group(everybody(job.cluster), "all"), 400001, 1);
+}
+
+TEST(SeveralRails, WithoutADeviceThatOpensThereIsNoFabric) {
+  const StrictEnvironment provider(Variables{{"STRICT_REFUSES", "strict0"}});
+  PrintingCluster job({1, 1}, options_of("0", "1"));
+  EXPECT_EQ(job.cluster.opened()[0].message(),
+            "SMDP_TRANSPORT=ofi: rank 0 (host host-0): strict: creating the endpoint failed: No such device; "
+            "SMDP_TRANSPORT=tcp needs no fabric");
+}
+
+TEST(SeveralRails, EachIsProbedBeforeTheJobUsesIt) {
+  const StrictEnvironment provider(Variables{{"STRICT_DEVICES", "2"}, {"STRICT_UNPLUGGED", "strict1"}});
+  PrintingCluster job({1, 1}, options_of("0", "1"));
+  EXPECT_EQ(job.cluster.opened()[0].message(),
+            "SMDP_TRANSPORT=ofi: rank 0 (host host-0): no frame reaches rank 1 (host host-1) over rail 1 "
+            "(here the device strict1): the fabric could not deliver a frame: No route to host; "
+            "SMDP_TRANSPORT=tcp needs no fabric");
+}
+
 const std::vector<Setting> kSettings = {
-    {{1, 1}, "4", "0", "1", "(devices strict0, strict1, strict2, strict3 on this rank), by writes"},
-    {{1, 1}, "4", "0", "0", "(devices strict0, strict1, strict2, strict3 on this rank), by messages"},
-    {{2, 2}, "4", "0", "1", "(devices strict0, strict1 on this rank), by writes"},
-    {{2, 2}, "1", "0", "1", "(device strict0 on this rank), by writes"},
-    // The ranks of the larger host have one rail each, so all ranks use one.
-    {{3, 1}, "4", "0", "1", "(device strict0 on this rank), by writes"},
-    {{1, 1, 1},
+    {{1, 1},
+     {{"STRICT_DEVICES", "4"}},
+     "0",
      "1",
+     "(devices strict0, strict1, strict2, strict3 on this rank), by writes"},
+    {{1, 1},
+     {{"STRICT_DEVICES", "4"}},
+     "0",
+     "0",
+     "(devices strict0, strict1, strict2, strict3 on this rank), by messages"},
+    {{2, 2}, {{"STRICT_DEVICES", "4"}}, "0", "1", "(devices strict0, strict1 on this rank), by writes"},
+    {{2, 2}, {}, "0", "1", "(device strict0 on this rank), by writes"},
+    // A rank sends in the same way over all its rails.
+    {{1, 1},
+     {{"STRICT_DEVICES", "2"}, {"STRICT_WRITES", "strict0"}},
+     "0",
+     "1",
+     "(devices strict0, strict1 on this rank), by messages"},
+    // The ranks of the larger host have one rail each, so all ranks use one.
+    {{3, 1}, {{"STRICT_DEVICES", "4"}}, "0", "1", "(device strict0 on this rank), by writes"},
+    {{1, 1, 1},
+     {},
      "8",
      "0",
      "(devices strict0, strict0, strict0, strict0, strict0, strict0, strict0, strict0 on this rank)"},
 };
 
-INSTANTIATE_TEST_SUITE_P(Layouts, SeveralRails, ::testing::ValuesIn(kSettings));
+INSTANTIATE_TEST_SUITE_P(Layouts, SeveralRailsOf, ::testing::ValuesIn(kSettings));
 
 }  // namespace
 }  // namespace smdp::testing

@@ -317,13 +317,37 @@ class Choice {
     const std::vector<std::size_t> chosen = choose_rails(*devices);
     wanted.rails = chosen.size();
     std::vector<std::unique_ptr<FabricPort>> rails;
-    for (const std::size_t device : chosen) {
+    const auto add = [&](std::size_t device) {
       wanted.device = (*devices)[device];
       auto rail = FabricPort::open(*library, wanted);
-      if (!rail.ok()) {
-        return rail.status();
+      if (rail.ok()) {
+        rails.push_back(std::move(*rail));
       }
-      rails.push_back(std::move(*rail));
+      return rail.status();
+    };
+    std::string refused;  // the devices that did not open
+    Status first;
+    for (const std::size_t device : chosen) {
+      if (Status status = add(device); !status.ok()) {
+        refused += (refused.empty() ? "" : ", ") + wanted.device;
+        first = first.ok() ? std::move(status) : first;
+      }
+    }
+    // Of the other devices one is enough: ranks with more than this one leave theirs.
+    for (std::size_t device = 0; device < devices->size() && rails.empty(); ++device) {
+      if (std::ranges::find(chosen, device) == chosen.end()) {
+        (void)add(device);
+      }
+    }
+    if (rails.empty()) {
+      return first;
+    }
+    if (!refused.empty()) {
+      const std::string instead = rails.size() < chosen.size()
+                                      ? "uses " + std::to_string(rails.size()) + " of its " +
+                                            std::to_string(chosen.size()) + " devices"
+                                      : "uses " + rails.front()->endpoint().device() + " instead";
+      log_(LogLevel::kWarning, refused + " did not open (" + first.message() + "): this rank " + instead);
     }
     if (!std::ranges::all_of(rails, [](const auto& rail) { return rail->writes(); })) {
       if (Status status = use_messages(rails); !status.ok()) {

@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -70,6 +71,9 @@ OfiTransport::~OfiTransport() {
       loop_.forget(rail->wake_fd);
     }
   }
+  std::array<FabricPort*, kMostRails> ports{};
+  std::ranges::transform(rails_, ports.begin(), [](const auto& rail) { return rail->port.get(); });
+  FabricPort::drain(std::span(ports).first(rails_.size()));
 }
 
 void OfiTransport::start(Events& events) {
@@ -114,7 +118,7 @@ void OfiTransport::post(int peer_rank, Message message) {
   }
   message.header.sender = static_cast<std::uint32_t>(rank_);
   message.header.payload = bytes;
-  peer->queue.push_back(std::move(message));
+  peer->queue.push_back({std::move(message), {}, nullptr});
   ++queued_;
   pump(*peer);
 }
@@ -160,34 +164,44 @@ bool OfiTransport::send_next(Peer& peer) {
     if (best == nullptr) {
       return false;
     }
-    if (send_over(*rails_[index], peer)) {
-      peer.next = (index + 1) % peer.links.size();
-      return true;
-    }
-    refused |= 1U << index;
-    if (peer.loss) {
-      return false;
+    switch (send_over(*rails_[index], peer)) {
+      case Outcome::kSent:
+        peer.next = (index + 1) % peer.links.size();
+        return true;
+      case Outcome::kRefused:
+        refused |= 1U << index;
+        break;
+      case Outcome::kFailed:
+        return false;
     }
   }
 }
 
-bool OfiTransport::send_over(Rail& rail, Peer& peer) {
+std::optional<FabricPort::Staged> OfiTransport::copy_of(const Rail& rail, Waiting& next) {
+  if (next.staged_on == &rail) {
+    return next.staged;
+  }
+  if (rail.port->in_flight() == rail.port->tickets()) {
+    return std::nullopt;
+  }
+  return rail.port->stage(next.message.payload);
+}
+
+OfiTransport::Outcome OfiTransport::send_over(Rail& rail, Peer& peer) {
   FabricPort& port = *rail.port;
   Link& link = peer.links[rail.index];
-  const Message& next = peer.queue.front();
-  std::span<const std::byte> payload = next.payload;
+  Waiting& next = peer.queue.front();
+  const Message& message = next.message;
+  std::span<const std::byte> payload = message.payload;
   FabricPort::Staged staged{nullptr, rail.arena_descriptor};
   const bool in_arena = is_in_arena(payload);
-  const bool is_owned = next.keep != nullptr && !port.endpoint().demands_descriptors();
+  const bool is_owned = message.keep != nullptr && !port.endpoint().demands_descriptors();
   if (!in_arena && is_owned) {
     staged.descriptor = nullptr;
   } else if (!in_arena) {
-    if (port.in_flight() == port.tickets()) {
-      return false;
-    }
-    auto copy = port.stage(payload);
+    auto copy = copy_of(rail, next);
     if (!copy) {
-      return false;
+      return Outcome::kRefused;
     }
     staged = std::move(*copy);
     payload = {staged.bytes.get(), payload.size()};
@@ -196,23 +210,25 @@ bool OfiTransport::send_over(Rail& rail, Peer& peer) {
   if (port.writes()) {
     link.remote.target.slot = slots.back();  // there is one for each frame of the window
   }
-  const auto ticket = port.send(link.remote.target, next.header, payload, staged.descriptor);
+  const auto ticket = port.send(link.remote.target, message.header, payload, staged.descriptor);
   if (!ticket.ok()) {
     break_off(peer, {Code::kPeerLost, ticket.status().message()});
-    return false;
+    return Outcome::kFailed;
   }
   if (!*ticket) {
+    next.staged_on = staged.bytes ? &rail : nullptr;
+    next.staged = std::move(staged);
     is_due_ = true;
-    return false;
+    return Outcome::kRefused;
   }
-  rail.sending[**ticket] = {&peer, std::move(peer.queue.front()), std::move(staged.bytes), in_arena, false};
+  rail.sending[**ticket] = {&peer, std::move(next.message), std::move(staged.bytes), in_arena, false};
   if (port.writes()) {
     slots.pop_back();
   }
   peer.queue.pop_front();
   --queued_;
   ++link.sent;
-  return true;
+  return Outcome::kSent;
 }
 
 void OfiTransport::on_sent(Rail& rail, std::size_t ticket, const Status& why) {
@@ -243,7 +259,7 @@ void OfiTransport::cancel(std::uint64_t group, std::uint64_t operation) {
     return header.group == group && header.operation == operation;
   };
   for (auto& [rank, peer] : peers_) {
-    queued_ -= std::erase_if(peer.queue, [&](const Message& one) { return belongs(one.header); });
+    queued_ -= std::erase_if(peer.queue, [&](const Waiting& one) { return belongs(one.message.header); });
     std::erase_if(peer.undelivered, [&](const Message& one) { return belongs(one.header); });
   }
   for (const auto& rail : rails_) {
@@ -278,15 +294,20 @@ bool OfiTransport::poll() {
   if (broken_ || (wakes_ && !is_due_)) {
     return false;
   }
-  is_due_ = false;
   bool worked = false;
-  for (const auto& rail : rails_) {
-    const Result<bool> completed = rail->port->poll(*rail);
-    if (!completed.ok()) {
-      fail(completed.status());
-      return true;
+  try {
+    is_due_ = false;  // first: the events of a rail may set it
+    for (const auto& rail : rails_) {
+      const Result<bool> completed = rail->port->poll(*rail);
+      if (!completed.ok()) {
+        fail(completed.status());
+        return true;
+      }
+      worked = *completed || worked;
     }
-    worked = *completed || worked;
+  } catch (...) {
+    is_due_ = true;  // the rails behind were not asked
+    throw;
   }
   if (worked) {
     busy_at_ = Clock::now();
@@ -468,9 +489,9 @@ void OfiTransport::report(Peer& peer) {
   --losses_;
   peer.lost = true;
   queued_ -= peer.queue.size();
-  for (Message& message : peer.queue) {
-    if (message.sent) {
-      peer.undelivered.push_back(std::move(message));
+  for (Waiting& one : peer.queue) {
+    if (one.message.sent) {
+      peer.undelivered.push_back(std::move(one.message));
     }
   }
   peer.queue.clear();

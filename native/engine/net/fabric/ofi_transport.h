@@ -87,6 +87,7 @@ class OfiTransport final : public Transport, public Loop::Poller {
     Status why;
     TimePoint by{};  // when it is reported although frames may be on their way
   };
+  struct Rail;
   // Between this rank and a peer, over one rail.
   struct Link {
     FabricConnections::Link remote;        // its slots: those that are free
@@ -100,11 +101,17 @@ class OfiTransport final : public Transport, public Loop::Poller {
     [[nodiscard]] bool has_credit() const { return sent - credited < remote.window; }
     [[nodiscard]] std::uint64_t on_their_way() const { return sent - completed; }
   };
+  struct Waiting {
+    Message message;
+    // Of the payload, if a rail refused the frame after the copy was made.
+    FabricPort::Staged staged;
+    const Rail* staged_on = nullptr;
+  };
   struct Peer {
     int rank = 0;
     std::vector<Link> links;  // by rail
     std::size_t next = 0;     // the link that is tried first
-    std::deque<Message> queue;
+    std::deque<Waiting> queue;
     std::uint64_t received = 0;
     std::optional<std::uint64_t> sent_in_all;  // by the peer
     std::optional<Loss> loss;                  // not reported yet
@@ -146,7 +153,10 @@ class OfiTransport final : public Transport, public Loop::Poller {
   void pump_all();
   // False: to be tried again.
   bool send_next(Peer& peer);
-  bool send_over(Rail& rail, Peer& peer);
+  enum class Outcome : std::uint8_t { kSent, kRefused, kFailed };  // refused: for now, by this rail
+  Outcome send_over(Rail& rail, Peer& peer);
+  // Not set: no memory for a copy is free.
+  [[nodiscard]] static std::optional<FabricPort::Staged> copy_of(const Rail& rail, Waiting& next);
   [[nodiscard]] bool is_in_arena(std::span<const std::byte> payload) const;
   void on_sent(Rail& rail, std::size_t ticket, const Status& why);
   void on_received(Rail& rail, std::uint32_t from, const std::optional<FrameHeader>& header,

@@ -126,17 +126,32 @@ FabricPort::FabricPort(std::unique_ptr<FabricEndpoint> endpoint, const Wanted& w
   }
 }
 
-// A provider closes more reliably, and sooner, when no send is in progress.
 FabricPort::~FabricPort() {
+  if (!is_drained_) {
+    drain(std::array{this});
+  }
+}
+
+// A provider closes more reliably, and sooner, when no send is in progress.
+void FabricPort::drain(std::span<FabricPort* const> ports) {
   const TimePoint by = Clock::now() + kDrainTime;
-  while (in_flight() > 0 && Clock::now() < by) {
+  const auto settle_all = [&] {
+    return std::ranges::count_if(ports, [](FabricPort* port) { return !port->settle(); }) == 0;
+  };
+  while (!settle_all() && Clock::now() < by) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  std::ranges::for_each(ports, [](FabricPort* port) { port->is_drained_ = true; });
+}
+
+// False: sends are in progress.
+bool FabricPort::settle() {
+  while (in_flight() > 0 && !is_drained_) {
     const std::size_t got = endpoint_->read(completions_);
     for (const FabricEndpoint::Completion& one : std::span(completions_).first(got)) {
       if (one.context == nullptr) {
-        if (one.immediate) {
-          continue;
-        }
-        return;
+        is_drained_ = is_drained_ || !one.immediate;  // the endpoint has failed
+        continue;
       }
       const auto& operation = *reinterpret_cast<const Operation*>(one.context);
       if (!operation.receives) {
@@ -144,9 +159,10 @@ FabricPort::~FabricPort() {
       }
     }
     if (got == 0) {
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
+      return false;
     }
   }
+  return true;
 }
 
 Status FabricPort::prepare() {

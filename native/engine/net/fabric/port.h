@@ -118,6 +118,9 @@ class FabricPort {
   // Handles what has completed. True when something had. Not ok: the endpoint has failed.
   Result<bool> poll(Events& events);
 
+  // Before ports are destroyed: waits a moment for their sends, all at once. Drops what arrives.
+  static void drain(std::span<FabricPort* const> ports);
+
  private:
   struct Operation {
     fi::Context context{};  // first: the library returns its address
@@ -157,6 +160,7 @@ class FabricPort {
   long post(std::size_t buffer);
   bool repost(Events& events);
   Status complete(const FabricEndpoint::Completion& completion, Events& events);
+  bool settle();
   void arrived(std::size_t buffer, std::size_t bytes, Events& events);
   void written(std::uint64_t slot, Events& events);
 
@@ -182,8 +186,9 @@ class FabricPort {
   std::shared_ptr<std::vector<std::size_t>> free_stages_ = std::make_shared<std::vector<std::size_t>>();
   std::vector<Repost> to_post_;
   std::array<FabricEndpoint::Completion, 8> completions_{};
-  std::size_t next_ = 0;                      // of them to handle
-  std::size_t completed_ = 0;                 // of them there are
+  std::size_t next_ = 0;       // of them to handle
+  std::size_t completed_ = 0;  // of them there are
+  bool is_drained_ = false;
   std::unique_ptr<FabricEndpoint> endpoint_;  // destroyed first: it uses the memory
 };
 

@@ -121,7 +121,6 @@ std::vector<std::vector<std::size_t>> assign_rails(std::span<const PciPlace> dev
       assigned[rank].push_back(least);
       ++used[least];
     }
-    std::ranges::sort(assigned[rank]);
   }
   return assigned;
 }

@@ -34,8 +34,8 @@ PciPlace place_of_device(const std::filesystem::path& sysfs, const std::string& 
 // NUMA nodes differ or are unknown.
 std::size_t distance(const PciPlace& one, const PciPlace& other);
 
-// The rails of each rank of a host, as indices of `devices`, in ascending order. `gpus`: by local rank; may
-// be fewer than `ranks`, and is then not used. `rails`: of each rank; 0: its share of the devices, at least 1
+// The rails of each rank of a host, as indices of `devices`, the nearest first. `gpus`: by local rank; may be
+// fewer than `ranks`, and is then not used. `rails`: of each rank; 0: its share of the devices, at least 1
 // and at most kMostRails. More rails than devices use devices twice.
 std::vector<std::vector<std::size_t>> assign_rails(std::span<const PciPlace> devices,
                                                    std::span<const PciPlace> gpus, std::size_t ranks,
