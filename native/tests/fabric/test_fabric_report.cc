@@ -301,7 +301,7 @@ TEST(FabricReport, WithAutoADamagedReportLeadsToTcpAndAWarning) {
   EXPECT_EQ(decision.warnings,
             std::vector{"rank 2 (host c): " + kDamaged +
                         "the window is 0, expected 1 to 16: all hosts of the job exchange over TCP "
-                        "(SMDP_TRANSPORT=tcp asks for no fabric)"});
+                        "(SMDP_TRANSPORT=tcp hides this warning)"});
 }
 
 TEST(FabricReport, RandomDamageEndsTheJobOnEveryRankAlike) {

@@ -110,7 +110,8 @@ class Serve(Section):
             ge=0,
             le=100,
             description=(
-                "Maximum size of a request of a `batch` transform in MB; 6 by default. 0: no limit, with chunks."
+                "Maximum size of a request of a `batch` transform in MB; 6 by default. 0: no limit, and requests"
+                " are sent in chunks."
             ),
         ),
     ] = None

@@ -216,12 +216,12 @@ class Model(Section):
     ] = "float32"
     optimizer: Annotated[
         Literal["sgd", "momentum", "adam", "adamw", "adam8bit", "adafactor"] | None,
-        Field(description="Optimizer. For other optimizers with one state, such as RMSprop or Lion, write `momentum`."),
+        Field(description="Optimizer. For one with one state that has no value here, such as Lion, write `momentum`."),
     ] = None
     sharding: Annotated[
         Literal["none", "optimizer", "gradients", "parameters"],
         Field(
-            description="What workers divide: `optimizer` states; also `gradients` (ZeRO 2); also `parameters` (ZeRO 3)"
+            description="Workers divide the optimizer states, the gradients too (ZeRO 2), or the parameters too (ZeRO 3)."
         ),
     ] = "none"
 

@@ -24,7 +24,7 @@ class Hang(Section):
         Field(
             ge=1,
             le=86400,
-            description="Seconds without progress after which a rank can hang; 60 by default. See `hang.factor`.",
+            description="A rank hangs at the earliest after so many seconds without progress; 60 by default.",
         ),
     ] = None
     factor: Annotated[
@@ -33,8 +33,7 @@ class Hang(Section):
             ge=1,
             le=10000,
             description=(
-                "Usual step times without progress after which a rank can hang; 10 by default. `hang.after` must"
-                " have passed too."
+                "A rank hangs only after `hang.after`, and after so many times its usual step time; 10 by default."
             ),
         ),
     ] = None

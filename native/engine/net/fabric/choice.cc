@@ -184,7 +184,7 @@ class Choice {
     }
     if (question_.rank == 0) {
       log_(LogLevel::kWarning,
-           why + ": all hosts of the job exchange over TCP (SMDP_TRANSPORT=tcp asks for no fabric)");
+           why + ": all hosts of the job exchange over TCP (SMDP_TRANSPORT=tcp hides this warning)");
     }
     return FabricConnections{};
   }
