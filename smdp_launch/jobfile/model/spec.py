@@ -220,9 +220,7 @@ class Model(Section):
     ] = None
     sharding: Annotated[
         Literal["none", "optimizer", "gradients", "parameters"],
-        Field(
-            description="Workers divide the optimizer states, the gradients too (ZeRO 2), or the parameters too (ZeRO 3)."
-        ),
+        Field(description="Workers divide the optimizer states, also gradients (ZeRO 2), also parameters (ZeRO 3)."),
     ] = "none"
 
 
