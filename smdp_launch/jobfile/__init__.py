@@ -1,1 +1,1 @@
-"""Reads the text of a job file: a validated job, the origin of each value, and diagnostics."""
+"""Reads the text of a job file, and returns the validated job, the origin of each value, and the diagnostics."""

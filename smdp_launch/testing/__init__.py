@@ -1,4 +1,4 @@
-"""The local cloud in place of AWS, for one block of your own tests and notebooks."""
+"""A context manager that replaces AWS with the local cloud inside a ``with`` block of your tests and notebooks."""
 
 from smdp_launch.testing.cloud import LocalCloud, local_cloud
 

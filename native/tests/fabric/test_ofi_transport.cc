@@ -605,18 +605,6 @@ TEST_P(OverTwoDevices, OtherMemoryIsCopiedForTheRailThatSendsIt) {
   EXPECT_GE(rails_[1].frames.size(), 4U);
 }
 
-// A goodbye that waits for the last frames is no reason to leave a frame to the next call.
-TEST_P(OverTwoRails, AFrameThatOneRefusesUsesTheOtherAlsoAfterAGoodbye) {
-  const std::vector<std::byte> memory(kPayload);
-  from_stream(FrameType::kFabricEnd, 1);
-  stream_->events().lost(kPeer, true, {Code::kPeerLost, "closed"});
-  for (int i = 0; i < 32; ++i) {
-    post(memory);
-  }
-  poll(50);
-  EXPECT_EQ(rails_[0].frames.size() + rails_[1].frames.size(), 32U);
-}
-
 // libfabric's ofi_rxm ends the process if an endpoint is closed while a frame arrives.
 class OverRxm : public OverFabric {
  protected:
