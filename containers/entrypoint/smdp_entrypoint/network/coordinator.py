@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Protocol, Sequence
 
@@ -19,8 +20,8 @@ _NAME_AFTER_S = 5.0
 _LATE_PART = 1 / 6
 # Of the time limit of all rounds: from the end of a round on a host to its values on the first host.
 _GRACE_PART = 0.03
-# Each direction is repeated so often at most.
-_MOST_REPEATED = 4
+# Links are measured again in so many rounds at most.
+_MOST_REPEATED = 8
 
 
 class Hosts(Protocol):
@@ -101,20 +102,28 @@ class Coordinator:
 
     def _repeat(self) -> None:
         """Measure the links again that seem slow, as long as there is time."""
-        for step in (1, -1) * _MOST_REPEATED:
+        for _ in range(_MOST_REPEATED):
             left = self._terms.limit * (1 - _GRACE_PART) - (time.monotonic() - self._begin)
-            observed = self._observed()
-            doubtful = {
-                (link.source, link.target, link.rail)
-                for link in links_of(observed, self._terms.require)
-                if link.verdict in ("slow", "unequal", "unreachable")
-                and not {link.source, link.target} & set(observed.silent)
-            }
+            doubtful = self._doubtful()
             if self._is_over() or not doubtful or left < self._probe.again_seconds:
                 return
-            plan = self._probe.again(len(self._answers) + len(self._repeated), doubtful, step, left)
-            if plan:
-                self._repeated.append(self._measure(plan, left))
+            plan = self._probe.again(len(self._answers) + len(self._repeated), doubtful, left)
+            if not plan:
+                return
+            self._repeated.append(self._measure(plan, left))
+
+    def _doubtful(self) -> list[tuple[str, str, str]]:
+        """The links that seem slow (source, target, rail), in the order in which they are measured again."""
+        observed = self._observed()
+        seen = Counter((one.source, one.target, one.rail) for one in observed.values)
+        doubtful = [
+            (link.source, link.target, link.rail)
+            for link in links_of(observed, self._terms.require)
+            if link.verdict in ("slow", "unequal", "unreachable")
+            and not {link.source, link.target} & set(observed.silent)
+        ]
+        at = Counter((host, rail) for source, target, rail in doubtful for host in (source, target))
+        return sorted(doubtful, key=lambda one: (seen[one], max(at[one[0], one[2]], at[one[1], one[2]])))
 
     def _await_hosts(self) -> None:
         begin, named = time.monotonic(), False

@@ -5,8 +5,9 @@ latency of each link of the ring. A second one measures all rates in one directi
 receives as it does in the exchange, and a third one those in the other direction: a host whose link is slow is then
 slow with both of its neighbours.
 
-In the time that is left, links that seem slow are measured again: a busy processor can make a link look slow. Of two
-values the better one counts, of more the median.
+In the time that is left, links that seem slow are measured again: a busy processor can make a link look slow. Links
+that were measured least often come first, and of them those that no slow host explains. Of two values the better one
+counts, of more the median.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Collection, Mapping, Sequence
+from typing import Iterable, Mapping, Sequence
 
 from smdp_entrypoint.network.connection import LARGEST_CHUNK, SMALLEST_CHUNK
 from smdp_entrypoint.network.figures import Figure
@@ -66,17 +67,23 @@ class Probe:
             rounds.append(self._round(2, self._neighbours(-1), streams, chunk))
         return rounds
 
-    def again(self, number: int, links: Collection[tuple[str, str, str]], step: int, limit: float) -> dict[str, Round]:
-        """The plan of a round that repeats those of `links` (source, target, rail) that lead in one direction, 1 or -1;
-        only their sources take part."""
+    def again(self, number: int, links: Iterable[tuple[str, str, str]], limit: float) -> dict[str, Round]:
+        """The plan of a round that repeats `links` (source, target, rail), the first ones first; only their sources
+        take part. As in the other rounds, a host sends to one host, and receives from one, over each rail."""
         streams, chunk = self._streams()
-        whole = self._round(number, self._neighbours(step), streams, chunk)
-        plan = {}
-        for host, round_ in whole.items():
-            calls = tuple(call for call in round_.calls if (host, call.host, call.rail) in links)
-            if calls:
-                plan[host] = replace(round_, calls=calls, limit=min(limit, round_.limit))
-        return plan
+        whole = [self._round(number, self._neighbours(step), streams, chunk) for step in (1, -1)]
+        planned = {(host, call.host, call.rail): call for one in whole for host in one for call in one[host].calls}
+        calls: dict[str, list[Call]] = {}
+        busy: set[tuple[str, str, str]] = set()
+        for source, target, rail in links:
+            ends = {("sends", source, rail), ("receives", target, rail)}
+            if (source, target, rail) in planned and not busy & ends:
+                busy |= ends
+                calls.setdefault(source, []).append(planned[source, target, rail])
+        return {
+            host: replace(whole[0][host], calls=tuple(own), limit=min(limit, whole[0][host].limit))
+            for host, own in calls.items()
+        }
 
     @property
     def again_seconds(self) -> float:
