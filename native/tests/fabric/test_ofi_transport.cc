@@ -69,8 +69,11 @@ class Heard final : public Transport::Events {
 
 class FakePeer final : public FabricPort::Events {
  public:
-  void received(std::uint32_t, const std::optional<FrameHeader>& header, std::span<std::byte>,
+  void received(std::uint32_t, const std::optional<FrameHeader>& header, std::span<std::byte> payload,
                 std::size_t buffer) override {
+    if (!payload.empty()) {
+      ++contents[payload.front() == payload.back() ? std::to_integer<int>(payload.front()) : -1];
+    }
     port->give_back(buffer, kSelf);
     frames.push_back(header.value_or(FrameHeader{}));
   }
@@ -85,7 +88,8 @@ class FakePeer final : public FabricPort::Events {
 
   std::unique_ptr<FabricPort> port;
   std::vector<FrameHeader> frames;
-  std::vector<std::uint32_t> taken;  // slots that may be written to again
+  std::map<int, std::size_t> contents;  // frames by their bytes; -1: the bytes differ
+  std::vector<std::uint32_t> taken;     // slots that may be written to again
   std::size_t sends = 0;
   std::uint64_t reposts = 0;
   FabricPort::Target target;         // of the transport
@@ -603,6 +607,9 @@ TEST_P(OverTwoDevices, OtherMemoryIsCopiedForTheRailThatSendsIt) {
   }
   EXPECT_EQ(completed_, 20);
   EXPECT_GE(rails_[1].frames.size(), 4U);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(rails_[0].contents[i] + rails_[1].contents[i], 1U) << i;
+  }
 }
 
 // libfabric's ofi_rxm ends the process if an endpoint is closed while a frame arrives.

@@ -6,6 +6,7 @@
 #include <deque>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <set>
 #include <string_view>
 #include <thread>
@@ -333,7 +334,9 @@ class Choice {
         first = first.ok() ? std::move(status) : first;
       }
     }
-    // Of the other devices one is enough: ranks with more than this one leave theirs.
+    // Of the other devices one is enough: all ranks then use one.
+    const bool has_own = !rails.empty();
+    wanted.rails = has_own ? wanted.rails : 1;
     for (std::size_t device = 0; device < devices->size() && rails.empty(); ++device) {
       if (std::ranges::find(chosen, device) == chosen.end()) {
         (void)add(device);
@@ -343,10 +346,9 @@ class Choice {
       return first;
     }
     if (!refused.empty()) {
-      const std::string instead = rails.size() < chosen.size()
-                                      ? "uses " + std::to_string(rails.size()) + " of its " +
-                                            std::to_string(chosen.size()) + " devices"
-                                      : "uses " + rails.front()->endpoint().device() + " instead";
+      const std::string instead = has_own ? "uses " + std::to_string(rails.size()) + " of its " +
+                                                std::to_string(chosen.size()) + " devices"
+                                          : "uses " + rails.front()->endpoint().device() + " instead";
       log_(LogLevel::kWarning, refused + " did not open (" + first.message() + "): this rank " + instead);
     }
     if (!std::ranges::all_of(rails, [](const auto& rail) { return rail->writes(); })) {
@@ -423,6 +425,13 @@ class Choice {
     return probe_rails(probes, std::clamp(left, 0.0, kProbe), rendezvous_, departure);
   }
 
+  static void close(FabricConnections& made) {
+    std::vector<FabricPort*> ports;
+    std::ranges::transform(made.rails, std::back_inserter(ports), &std::unique_ptr<FabricPort>::get);
+    FabricPort::drain(ports);
+    made.rails.clear();
+  }
+
   // Step 3.
   Result<FabricConnections> probe(FabricConnections made) {
     FabricReport mine;
@@ -431,7 +440,7 @@ class Choice {
       return status;
     }
     if (!failure.empty()) {
-      made.rails.clear();
+      close(made);
       return give_up(failure);
     }
     mine.failure = add_links(made);
@@ -447,7 +456,7 @@ class Choice {
       return reports.status();
     }
     if (!failure.empty()) {
-      made.rails.clear();
+      close(made);
       return give_up(failure);
     }
     if (question_.rank == 0) {

@@ -118,7 +118,7 @@ void OfiTransport::post(int peer_rank, Message message) {
   }
   message.header.sender = static_cast<std::uint32_t>(rank_);
   message.header.payload = bytes;
-  peer->queue.push_back({std::move(message), {}, nullptr});
+  peer->queue.push_back({std::move(message), {}});
   ++queued_;
   pump(*peer);
 }
@@ -177,18 +177,20 @@ bool OfiTransport::send_next(Peer& peer) {
   }
 }
 
-std::optional<FabricPort::Staged> OfiTransport::copy_of(const Rail& rail, Waiting& next) {
-  if (next.staged_on == &rail) {
-    return next.staged;
+const FabricPort::Staged* OfiTransport::copy_of(const Rail& rail, Waiting& next) const {
+  next.staged.resize(rails_.size());
+  FabricPort::Staged& staged = next.staged[rail.index];
+  if (!staged.bytes) {
+    staged = rail.port->stage(next.message.payload).value_or(FabricPort::Staged{});
   }
-  if (rail.port->in_flight() == rail.port->tickets()) {
-    return std::nullopt;
-  }
-  return rail.port->stage(next.message.payload);
+  return staged.bytes ? &staged : nullptr;
 }
 
 OfiTransport::Outcome OfiTransport::send_over(Rail& rail, Peer& peer) {
   FabricPort& port = *rail.port;
+  if (port.in_flight() == port.tickets()) {
+    return Outcome::kRefused;
+  }
   Link& link = peer.links[rail.index];
   Waiting& next = peer.queue.front();
   const Message& message = next.message;
@@ -199,11 +201,11 @@ OfiTransport::Outcome OfiTransport::send_over(Rail& rail, Peer& peer) {
   if (!in_arena && is_owned) {
     staged.descriptor = nullptr;
   } else if (!in_arena) {
-    auto copy = copy_of(rail, next);
-    if (!copy) {
+    const FabricPort::Staged* const copy = copy_of(rail, next);
+    if (copy == nullptr) {
       return Outcome::kRefused;
     }
-    staged = std::move(*copy);
+    staged = *copy;
     payload = {staged.bytes.get(), payload.size()};
   }
   std::vector<std::uint32_t>& slots = link.remote.slots;
@@ -216,8 +218,6 @@ OfiTransport::Outcome OfiTransport::send_over(Rail& rail, Peer& peer) {
     return Outcome::kFailed;
   }
   if (!*ticket) {
-    next.staged_on = staged.bytes ? &rail : nullptr;
-    next.staged = std::move(staged);
     is_due_ = true;
     return Outcome::kRefused;
   }

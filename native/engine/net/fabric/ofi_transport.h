@@ -87,7 +87,6 @@ class OfiTransport final : public Transport, public Loop::Poller {
     Status why;
     TimePoint by{};  // when it is reported although frames may be on their way
   };
-  struct Rail;
   // Between this rank and a peer, over one rail.
   struct Link {
     FabricConnections::Link remote;        // its slots: those that are free
@@ -103,9 +102,8 @@ class OfiTransport final : public Transport, public Loop::Poller {
   };
   struct Waiting {
     Message message;
-    // Of the payload, if a rail refused the frame after the copy was made.
-    FabricPort::Staged staged;
-    const Rail* staged_on = nullptr;
+    // Of the payload, by rail, where a rail refused the frame after the copy was made. Empty: no rail did.
+    std::vector<FabricPort::Staged> staged;
   };
   struct Peer {
     int rank = 0;
@@ -155,8 +153,8 @@ class OfiTransport final : public Transport, public Loop::Poller {
   bool send_next(Peer& peer);
   enum class Outcome : std::uint8_t { kSent, kRefused, kFailed };  // refused: for now, by this rail
   Outcome send_over(Rail& rail, Peer& peer);
-  // Not set: no memory for a copy is free.
-  [[nodiscard]] static std::optional<FabricPort::Staged> copy_of(const Rail& rail, Waiting& next);
+  // Null: no memory for a copy is free.
+  [[nodiscard]] const FabricPort::Staged* copy_of(const Rail& rail, Waiting& next) const;
   [[nodiscard]] bool is_in_arena(std::span<const std::byte> payload) const;
   void on_sent(Rail& rail, std::size_t ticket, const Status& why);
   void on_received(Rail& rail, std::uint32_t from, const std::optional<FrameHeader>& header,

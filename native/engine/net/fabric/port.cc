@@ -109,6 +109,10 @@ FabricPort::FabricPort(std::unique_ptr<FabricEndpoint> endpoint, const Wanted& w
       buffers_(endpoint->receives()),
       slots_(endpoint->sends()),
       endpoint_(std::move(endpoint)) {
+  for (std::size_t i = slots_.size(); i-- > 0;) {
+    slots_[i].index = i;
+    free_slots_.push_back(i);
+  }
   // Every writer needs slots of its own.
   const std::size_t needed = wanted.writers.size() * window_;
   writes_ = endpoint_->can_write() && needed + most_lent_ == receives_;
@@ -147,19 +151,21 @@ void FabricPort::drain(std::span<FabricPort* const> ports) {
 // False: sends are in progress.
 bool FabricPort::settle() {
   while (in_flight() > 0 && !is_drained_) {
-    const std::size_t got = endpoint_->read(completions_);
-    for (const FabricEndpoint::Completion& one : std::span(completions_).first(got)) {
-      if (one.context == nullptr) {
-        is_drained_ = is_drained_ || !one.immediate;  // the endpoint has failed
-        continue;
-      }
-      const auto& operation = *reinterpret_cast<const Operation*>(one.context);
-      if (!operation.receives) {
-        free_slots_.push_back(operation.index);
+    if (next_ == completed_) {
+      next_ = 0;
+      completed_ = endpoint_->read(completions_);
+      if (completed_ == 0) {
+        return false;
       }
     }
-    if (got == 0) {
-      return false;
+    const FabricEndpoint::Completion& one = completions_[next_++];
+    if (one.context == nullptr) {
+      is_drained_ = is_drained_ || !one.immediate;  // the endpoint has failed
+      continue;
+    }
+    const auto& operation = *reinterpret_cast<const Operation*>(one.context);
+    if (!operation.receives) {
+      free_slots_.push_back(operation.index);
     }
   }
   return true;
@@ -184,10 +190,6 @@ Status FabricPort::prepare() {
   send_descriptor_ = sent->descriptor;
   own_slots_ = {receiving->base, receiving->key, static_cast<std::uint32_t>(receives_)};
   to_post_.reserve(receives_);
-  for (std::size_t i = slots_.size(); i-- > 0;) {
-    slots_[i].index = i;
-    free_slots_.push_back(i);
-  }
   for (std::size_t i = most_staged_; i-- > 0;) {
     free_stages_->push_back(prefixes + i * pages(payload_bytes_));
   }
