@@ -373,8 +373,7 @@ TEST(Average, OverflowsOnlyIfTheAverageItselfIsTooLarge) {
       SCOPED_TRACE(::testing::PrintToString(hosts) + (narrowed ? " float32 in float16" : " float16"));
       Cluster cluster({.hosts = hosts, .options = {{"SMDP_WIRE_DTYPE", narrowed ? "float16" : ""}}});
       ASSERT_TRUE(cluster.ok());
-      std::vector<int> members(static_cast<std::size_t>(cluster.size()));
-      std::iota(members.begin(), members.end(), 0);
+      const std::vector<int> members = everybody(cluster);
       const std::uint64_t group = cluster.group(members, "all");
       std::vector<Job> jobs(members.size());
       for (const int rank : members) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <thread>
 
 #include "cluster.h"
@@ -48,8 +47,7 @@ void check_sum(Cluster& cluster, std::uint64_t group) {
 class Post {
  public:
   explicit Post(const ClusterOptions& options, double timeout_s = 20) : cluster_(options) {
-    members_.resize(static_cast<std::size_t>(cluster_.size()));
-    std::iota(members_.begin(), members_.end(), 0);
+    members_ = everybody(cluster_);
     group_ = cluster_.group(members_, "all", timeout_s);
   }
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <future>
-#include <numeric>
 
 #include "cluster.h"
 
@@ -22,8 +21,7 @@ class RegisteredMemory : public ::testing::TestWithParam<std::vector<int>> {
     cluster_ =
         std::make_unique<Cluster>(ClusterOptions{.hosts = std::move(hosts), .options = std::move(options)});
     ASSERT_TRUE(cluster_->ok());
-    members_.resize(static_cast<std::size_t>(cluster_->size()));
-    std::iota(members_.begin(), members_.end(), 0);
+    members_ = everybody(*cluster_);
     group_ = cluster_->group(members_, "registered");
   }
 

@@ -9,43 +9,12 @@
 namespace smdp::testing {
 namespace {
 
-Job job_of(std::uint64_t bytes, int rank) {
-  Job job;
-  job.what = {Collective::kAllReduce, DType::kFloat32, ReduceOp::kSum, 0, bytes / 4};
-  job.input = random_buffer(DType::kFloat32, bytes / 4, static_cast<std::uint32_t>(rank));
-  return job;
-}
-
-std::vector<int> ranks_of(const Cluster& cluster) {
-  std::vector<int> ranks;
-  for (int rank = 0; rank < cluster.size(); ++rank) {
-    ranks.push_back(rank);
-  }
-  return ranks;
-}
-
 TEST(SmallOperations, TakeAtMostTwoStepsBetweenHostsWhateverTheirNumber) {
   for (const std::size_t hosts : {2U, 3U, 4U, 5U, 8U, 12U}) {
     FaultFabric fabric;
     Cluster cluster({.hosts = std::vector<int>(hosts, 1), .fabric = &fabric});
     ASSERT_TRUE(cluster.ok());
-    const auto members = ranks_of(cluster);
-    const std::uint64_t group = cluster.group(members, "all");
-    std::vector<Job> jobs;
-    std::vector<Buffer> inputs;
-    for (const int rank : members) {
-      jobs.push_back(job_of(4096, rank));
-      inputs.push_back(jobs.back().input);
-    }
-    for (const int rank : members) {
-      start(cluster, rank, group, members, jobs[static_cast<std::size_t>(rank)]);
-    }
-    const Buffer expected =
-        reference_reduce(DType::kFloat32, ReduceOp::kSum, by_host(cluster, members, inputs));
-    for (Job& job : jobs) {
-      ASSERT_TRUE(finish(job).ok());
-      EXPECT_EQ(job.output, expected);
-    }
+    check_all_reduce(cluster, cluster.group(everybody(cluster), "all"), 1024, 0);
     EXPECT_GE(fabric.longest_chain(), 1) << hosts;
     EXPECT_LE(fabric.longest_chain(), 2) << hosts;
   }
@@ -61,12 +30,12 @@ TEST(Bulk, IsBoundedOverAllOperationsOfAHost) {
                      .fabric = &fabric,
                      .options = {{"SMDP_BULK_KIB", "1024"}, {"SMDP_PIECE_KIB", piece_kib}}});
     ASSERT_TRUE(cluster.ok());
-    const auto members = ranks_of(cluster);
+    const auto members = everybody(cluster);
     const std::uint64_t group = cluster.group(members, "all");
     std::deque<Job> jobs;
     for (int operation = 0; operation < kOperations; ++operation) {
       for (const int rank : members) {
-        jobs.push_back(job_of(6U << 20U, rank));
+        jobs.push_back(float_job(Collective::kAllReduce, 6U << 18U, static_cast<std::uint32_t>(rank)));
         start(cluster, rank, group, members, jobs.back());
       }
     }

@@ -14,9 +14,9 @@
 #include <thread>
 #include <tuple>
 
-#include "all_reduce.h"
 #include "cluster.h"
 #include "net/fabric/choice.h"
+#include "strict.h"
 
 namespace smdp::testing {
 namespace {
@@ -35,20 +35,12 @@ double seconds_since(steady_clock::time_point begin) {
   return std::chrono::duration<double>(steady_clock::now() - begin).count();
 }
 
-std::string all_of(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const std::string& line : lines) {
-    text += line + "\n";
-  }
-  return text;
-}
-
 TEST(Fabric, ResultsAreThoseOfTheReferenceOnEveryLayout) {
   for (const auto& hosts : std::vector<std::vector<int>>{{1, 1}, {2, 2}, {1, 1, 1, 1, 1}, {3, 1}}) {
     for (const char* piece : {"4", "256"}) {
       Cluster cluster({.hosts = hosts, .options = strict_with({{"SMDP_PIECE_KIB", piece}})});
       ASSERT_TRUE(cluster.ok()) << cluster.opened()[0].message();
-      EXPECT_EQ(all_of(cluster.warnings()), "");
+      EXPECT_EQ(joined(cluster.warnings()), "");
       const std::uint64_t group = cluster.group(everybody(cluster), "all");
       for (const std::uint64_t count : {1ULL, 1000ULL, 300001ULL}) {
         check_all_reduce(cluster, group, count, static_cast<std::uint32_t>(count));
@@ -57,56 +49,28 @@ TEST(Fabric, ResultsAreThoseOfTheReferenceOnEveryLayout) {
   }
 }
 
-// Where not every rank can write, frames are messages.
+// Where not every rank can write, frames are messages. "": all could, and the job does not want it.
 TEST(Fabric, ResultsAreThoseOfTheReferenceWithMessages) {
-  for (const char* const writes : {"0", "some", "1"}) {
-    ::setenv("STRICT_WRITES", writes, 1);
-    const bool is_refused = std::string_view(writes) == "1";  // by the job
-    if (is_refused) {
-      ::unsetenv("STRICT_WRITES");
-    }
-    std::mutex mutex;
-    std::string notices;
-    const auto adjust = [&](int, EngineConfig& config) {
-      config.log = [&](LogLevel, const std::string& text) {
-        const std::lock_guard lock(mutex);
-        notices += text;
-      };
-    };
+  for (const std::string writes : {"0", "some", ""}) {
+    const StrictEnvironment provider(writes.empty() ? StrictVariables()
+                                                    : StrictVariables{{"STRICT_WRITES", writes}});
     for (const auto& hosts : std::vector<std::vector<int>>{{1, 1}, {2, 1, 1}, {8, 1}}) {
-      notices.clear();
-      Cluster cluster(
-          {.hosts = hosts,
-           .options = strict_with({{"SMDP_PIECE_KIB", "4"}, {"SMDP_FABRIC_WRITES", is_refused ? "0" : "1"}}),
-           .adjust = adjust});
+      Cluster cluster({.hosts = hosts,
+                       .options = strict_with(
+                           {{"SMDP_PIECE_KIB", "4"}, {"SMDP_FABRIC_WRITES", writes.empty() ? "0" : "1"}})});
       ASSERT_TRUE(cluster.ok()) << cluster.opened()[0].message();
-      EXPECT_NE(notices.find(", by messages"), std::string::npos) << notices;
+      EXPECT_NE(cluster.notices().find(", by messages"), std::string::npos) << cluster.notices();
       check_all_reduce(cluster, cluster.group(everybody(cluster), "all"), 300001, 1);
     }
-    ::unsetenv("STRICT_WRITES");
   }
 }
 
 TEST(Fabric, AHalfTypeBetweenHostsIsSentFromMemoryThatNoOperationOwns) {
   Cluster cluster({.hosts = {2, 2}, .options = strict_with({{"SMDP_WIRE_DTYPE", "bfloat16"}})});
   ASSERT_TRUE(cluster.ok());
-  const std::vector<int> members = everybody(cluster);
-  const std::uint64_t group = cluster.group(members, "all");
-  std::vector<Job> jobs;
-  std::vector<Buffer> inputs;
-  for (const int rank : members) {
-    jobs.push_back(float_job(Collective::kAllReduce, 500000, 3 + static_cast<std::uint32_t>(rank)));
-    inputs.push_back(jobs.back().input);
-  }
-  for (const int rank : members) {
-    start(cluster, rank, group, members, jobs[static_cast<std::size_t>(rank)]);
-  }
-  const Buffer expected =
-      reference_reduce_narrowed(DType::kBFloat16, ReduceOp::kSum, by_host(cluster, members, inputs));
-  for (Job& job : jobs) {
-    ASSERT_TRUE(finish(job).ok());
-    ASSERT_EQ(std::memcmp(job.output.data(), expected.data(), expected.size()), 0);
-  }
+  check_all_reduce(cluster, cluster.group(everybody(cluster), "all"), 500000, 3, [](const auto& inputs) {
+    return reference_reduce_narrowed(DType::kBFloat16, ReduceOp::kSum, inputs);
+  });
 }
 
 double processor_seconds() {
@@ -133,25 +97,14 @@ TEST(Fabric, AnIdleJobTakesNoProcessorTime) {
 // --- The choice ---
 
 TEST(FabricChoice, AutoTakesTheFabricThatEveryRankHas) {
-  std::mutex mutex;
-  std::vector<std::string> notices;
-  const auto adjust = [&](int, EngineConfig& config) {
-    config.log = [&](LogLevel level, const std::string& text) {
-      const std::lock_guard lock(mutex);
-      if (level == LogLevel::kNotice) {
-        notices.push_back(text);
-      }
-    };
-  };
   Cluster cluster({.hosts = {1, 1},
                    .options = {{"SMDP_TRANSPORT", "auto"},
                                {"SMDP_LIBFABRIC", SMDP_STRICT_PROVIDER},
-                               {"SMDP_FABRIC_RAILS", "0"}},
-                   .adjust = adjust});
+                               {"SMDP_FABRIC_RAILS", "0"}}});
   ASSERT_TRUE(cluster.ok()) << cluster.opened()[0].message();
-  EXPECT_NE(all_of(notices).find("exchange over the fabric efa (device strict0 on this rank), by messages"),
+  EXPECT_NE(cluster.notices().find("exchange over the fabric efa (device strict0 on this rank), by messages"),
             std::string::npos)
-      << all_of(notices);
+      << cluster.notices();
   check_all_reduce(cluster, cluster.group({0, 1}, "g"), 200000, 1);
 }
 
@@ -163,7 +116,7 @@ TEST(FabricChoice, AutoUsesTcpAndNamesTheHostThatHasNoDevice) {
   Cluster cluster({.hosts = {1, 1, 1}, .adjust = adjust});
   ASSERT_TRUE(cluster.ok()) << cluster.opened()[0].message();
   EXPECT_EQ(
-      all_of(cluster.warnings()),
+      joined(cluster.warnings()),
       "no EFA device on rank 1 (host host-1): all hosts of the job exchange over TCP (SMDP_TRANSPORT=tcp "
       "hides this warning)\n");
   check_all_reduce(cluster, cluster.group({0, 1, 2}, "g"), 200000, 1);
@@ -176,7 +129,7 @@ TEST(FabricChoice, AutoUsesTcpAndNamesTheHostWhoseLibraryDoesNotOpen) {
   };
   Cluster cluster({.hosts = {1, 1, 1}, .adjust = adjust});
   ASSERT_TRUE(cluster.ok()) << cluster.opened()[0].message();
-  const std::string warnings = all_of(cluster.warnings());
+  const std::string warnings = joined(cluster.warnings());
   EXPECT_EQ(warnings.find("rank 2 (host host-2): libfabric cannot be opened: /no/such/libfabric.so"), 0U)
       << warnings;
   check_all_reduce(cluster, cluster.group({0, 1, 2}, "g"), 200000, 1);
@@ -197,9 +150,8 @@ TEST(FabricChoice, OfiEndsTheJobOnEveryRankWithTheReason) {
 }
 
 TEST(FabricChoice, ALibraryThatIsTooOldOrNoLibfabricIsRefused) {
-  ::setenv("STRICT_VERSION", "1.13", 1);
+  const StrictEnvironment provider(StrictVariables{{"STRICT_VERSION", "1.13"}});
   const auto old = FabricLibrary::open(SMDP_STRICT_PROVIDER);
-  ::unsetenv("STRICT_VERSION");
   EXPECT_EQ(old.status().code(), Code::kUnsupported);
   EXPECT_EQ(old.status().message(),
             "libfabric 1.13 is too old: the engine needs 1.14 or newer (or SMDP_TRANSPORT=tcp)");

@@ -1,6 +1,5 @@
 // The transport over a fabric alone: its TCP connections are recorded calls, and its peer is a port of the
 // strict provider, one for each rail, that sends what the test wants.
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -11,7 +10,7 @@
 #include <thread>
 
 #include "net/fabric/choice.h"
-#include "strict_environment.h"
+#include "strict.h"
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/lsan_interface.h>
 #endif
@@ -582,7 +581,7 @@ class OverTwoDevices : public OverFabric {
   OverTwoDevices() : OverFabric("", 2) {}
 
  private:
-  StrictEnvironment environment_{std::map<std::string, std::string>{{"STRICT_DEVICES", "2"}}};
+  StrictEnvironment environment_{StrictVariables{{"STRICT_DEVICES", "2"}}};
 };
 
 // The provider ends the process where memory is not registered with the device of the rail.
@@ -626,17 +625,9 @@ class OverRxm : public OverFabric {
 
   // How many endpoints the transport closes when it ends.
   std::size_t closed_with_transport() {
-    const auto before = open_endpoints();
+    const auto before = strict_open_endpoints();
     transport_.reset();
-    return before - open_endpoints();
-  }
-
- private:
-  static std::size_t open_endpoints() {
-    void* const provider = ::dlopen(SMDP_STRICT_PROVIDER, RTLD_NOW | RTLD_NOLOAD);
-    const auto count =
-        reinterpret_cast<std::size_t (*)(const char*)>(::dlsym(provider, "strict_open_endpoints"));
-    return count(nullptr);
+    return before - strict_open_endpoints();
   }
 };
 

@@ -1,5 +1,4 @@
 // Several devices for each rank: which ones, and which frames use them.
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -7,11 +6,10 @@
 #include <fstream>
 #include <mutex>
 
-#include "all_reduce.h"
 #include "cluster.h"
 #include "net/fabric/choice.h"
 #include "net/fabric/rails.h"
-#include "strict_environment.h"
+#include "strict.h"
 
 namespace smdp::testing {
 namespace {
@@ -212,17 +210,15 @@ TEST(Rails, NoDeviceHasMoreRanksThanItsShare) {
 
 // --- In a job ---
 
-using Variables = std::map<std::string, std::string>;
-
 struct Setting {
   std::vector<int> hosts;
-  Variables provider;
+  StrictVariables provider;
   const char* rails;
   const char* writes;
   const char* notice;
 };
 
-Variables options_of(const char* rails, const char* writes) {
+std::map<std::string, std::string> options_of(const char* rails, const char* writes) {
   return {{"SMDP_TRANSPORT", "ofi"},
           {"SMDP_LIBFABRIC", SMDP_STRICT_PROVIDER},
           {"SMDP_FABRIC_RAILS", rails},
@@ -230,85 +226,65 @@ Variables options_of(const char* rails, const char* writes) {
           {"SMDP_PIECE_KIB", "16"}};
 }
 
-// A job, and what its ranks print.
-struct PrintingCluster {
-  PrintingCluster(const std::vector<int>& hosts, Variables options)
-      : cluster({.hosts = hosts, .options = std::move(options), .adjust = [this](int, EngineConfig& config) {
-                   config.log = [this](LogLevel level, const std::string& text) {
-                     const std::lock_guard lock(mutex);
-                     (level == LogLevel::kNotice ? notices : warnings) += text + "\n";
-                   };
-                 }}) {}
-
-  std::mutex mutex;
-  std::string notices;
-  std::string warnings;
-  Cluster cluster;
-};
-
 class SeveralRailsOf : public ::testing::TestWithParam<Setting> {};
 
 TEST_P(SeveralRailsOf, GiveTheResultsOfTheReference) {
   const Setting& setting = GetParam();
   const StrictEnvironment provider(setting.provider);
-  PrintingCluster job(setting.hosts, options_of(setting.rails, setting.writes));
-  ASSERT_TRUE(job.cluster.ok()) << job.cluster.opened()[0].message();
-  EXPECT_NE(job.notices.find(setting.notice), std::string::npos) << job.notices;
-  const std::uint64_t group = job.cluster.group(everybody(job.cluster), "all");
+  Cluster cluster({.hosts = setting.hosts, .options = options_of(setting.rails, setting.writes)});
+  ASSERT_TRUE(cluster.ok()) << cluster.opened()[0].message();
+  EXPECT_NE(cluster.notices().find(setting.notice), std::string::npos) << cluster.notices();
+  const std::uint64_t group = cluster.group(everybody(cluster), "all");
   for (std::uint32_t round = 0; round < 5; ++round) {
-    check_all_reduce(job.cluster, group, 400001, round * 100);
+    check_all_reduce(cluster, group, 400001, round * 100);
   }
 }
 
-// How many endpoints of this process are open on a device; of a provider that was loaded before.
-std::size_t open_endpoints(const char* device) {
-  void* const provider = ::dlopen(SMDP_STRICT_PROVIDER, RTLD_NOW);
-  return reinterpret_cast<std::size_t (*)(const char*)>(::dlsym(provider, "strict_open_endpoints"))(device);
-}
-
 TEST(SeveralRanks, ShareTheDevicesOfTheirHost) {
-  const StrictEnvironment provider(Variables{{"STRICT_DEVICES", "4"}});
-  PrintingCluster job({2, 2}, options_of("0", "1"));
-  ASSERT_TRUE(job.cluster.ok()) << job.cluster.opened()[0].message();
+  const StrictEnvironment provider(StrictVariables{{"STRICT_DEVICES", "4"}});
+  Cluster cluster({.hosts = {2, 2}, .options = options_of("0", "1")});
+  ASSERT_TRUE(cluster.ok()) << cluster.opened()[0].message();
   for (const char* const device : {"strict0", "strict1", "strict2", "strict3"}) {
-    EXPECT_EQ(open_endpoints(device), 2U) << device;
+    EXPECT_EQ(strict_open_endpoints(device), 2U) << device;
   }
 }
 
 // Ranks 0 and 1 are to use the device 0, ranks 2 and 3 the device 1.
 TEST(SeveralRanks, UseAnotherDeviceWhereTheirsDoesNotOpen) {
-  const StrictEnvironment provider(Variables{{"STRICT_DEVICES", "2"}, {"STRICT_REFUSES", "strict1"}});
-  PrintingCluster job({2, 2}, options_of("0", "1"));
-  ASSERT_TRUE(job.cluster.ok()) << job.cluster.opened()[0].message();
-  EXPECT_EQ(open_endpoints("strict0"), 4U);
-  EXPECT_NE(job.warnings.find("strict1 did not open (strict: creating the endpoint failed: No such device): "
-                              "this rank uses strict0 instead"),
+  const StrictEnvironment provider(StrictVariables{{"STRICT_DEVICES", "2"}, {"STRICT_REFUSES", "strict1"}});
+  Cluster cluster({.hosts = {2, 2}, .options = options_of("0", "1")});
+  ASSERT_TRUE(cluster.ok()) << cluster.opened()[0].message();
+  EXPECT_EQ(strict_open_endpoints("strict0"), 4U);
+  EXPECT_NE(joined(cluster.warnings())
+                .find("strict1 did not open (strict: creating the endpoint failed: No such device): "
+                      "this rank uses strict0 instead"),
             std::string::npos)
-      << job.warnings;
-  check_all_reduce(job.cluster, job.cluster.group(everybody(job.cluster), "all"), 400001, 1);
+      << joined(cluster.warnings());
+  check_all_reduce(cluster, cluster.group(everybody(cluster), "all"), 400001, 1);
 }
 
 TEST(SeveralRails, ARailThatDoesNotOpenLeavesTheOthers) {
-  const StrictEnvironment provider(Variables{{"STRICT_DEVICES", "3"}, {"STRICT_REFUSES", "strict1"}});
-  PrintingCluster job({1, 1}, options_of("0", "1"));
-  ASSERT_TRUE(job.cluster.ok()) << job.cluster.opened()[0].message();
-  EXPECT_NE(job.notices.find("(devices strict0, strict2 on this rank), by writes"), std::string::npos);
-  EXPECT_NE(job.warnings.find("this rank uses 2 of its 3 devices"), std::string::npos) << job.warnings;
-  check_all_reduce(job.cluster, job.cluster.group(everybody(job.cluster), "all"), 400001, 1);
+  const StrictEnvironment provider(StrictVariables{{"STRICT_DEVICES", "3"}, {"STRICT_REFUSES", "strict1"}});
+  Cluster cluster({.hosts = {1, 1}, .options = options_of("0", "1")});
+  ASSERT_TRUE(cluster.ok()) << cluster.opened()[0].message();
+  EXPECT_NE(cluster.notices().find("(devices strict0, strict2 on this rank), by writes"), std::string::npos);
+  EXPECT_NE(joined(cluster.warnings()).find("this rank uses 2 of its 3 devices"), std::string::npos)
+      << joined(cluster.warnings());
+  check_all_reduce(cluster, cluster.group(everybody(cluster), "all"), 400001, 1);
 }
 
 TEST(SeveralRails, WithoutADeviceThatOpensThereIsNoFabric) {
-  const StrictEnvironment provider(Variables{{"STRICT_REFUSES", "strict0"}});
-  PrintingCluster job({1, 1}, options_of("0", "1"));
-  EXPECT_EQ(job.cluster.opened()[0].message(),
+  const StrictEnvironment provider(StrictVariables{{"STRICT_REFUSES", "strict0"}});
+  Cluster cluster({.hosts = {1, 1}, .options = options_of("0", "1")});
+  EXPECT_EQ(cluster.opened()[0].message(),
             "SMDP_TRANSPORT=ofi: rank 0 (host host-0): strict: creating the endpoint failed: No such device; "
             "SMDP_TRANSPORT=tcp needs no fabric");
 }
 
 TEST(SeveralRails, EachIsProbedBeforeTheJobUsesIt) {
-  const StrictEnvironment provider(Variables{{"STRICT_DEVICES", "2"}, {"STRICT_UNPLUGGED", "strict1"}});
-  PrintingCluster job({1, 1}, options_of("0", "1"));
-  EXPECT_EQ(job.cluster.opened()[0].message(),
+  const StrictEnvironment provider(StrictVariables{{"STRICT_DEVICES", "2"}, {"STRICT_UNPLUGGED", "strict1"}});
+  Cluster cluster({.hosts = {1, 1}, .options = options_of("0", "1")});
+  EXPECT_EQ(cluster.opened()[0].message(),
             "SMDP_TRANSPORT=ofi: rank 0 (host host-0): no frame reaches rank 1 (host host-1) over rail 1 "
             "(here the device strict1): the fabric could not deliver a frame: No route to host; "
             "SMDP_TRANSPORT=tcp needs no fabric");

@@ -1,5 +1,7 @@
 #include "cluster.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <numeric>
 #include <thread>
@@ -45,6 +47,8 @@ Cluster::Cluster(const ClusterOptions& options) {
         const std::lock_guard lock(mutex_);
         if (level == LogLevel::kWarning) {
           warnings_.push_back(text);
+        } else {
+          notices_ += text + "\n";
         }
       };
       // The same tests run over a fabric too (make test-fabric).
@@ -99,6 +103,11 @@ std::vector<std::string> Cluster::warnings() {
   return warnings_;
 }
 
+std::string Cluster::notices() {
+  const std::lock_guard lock(mutex_);
+  return notices_;
+}
+
 std::uint64_t Cluster::group(const std::vector<int>& members, const std::string& name, double timeout_s) {
   std::uint64_t id = 0;
   for (const int member : members) {
@@ -106,6 +115,14 @@ std::uint64_t Cluster::group(const std::vector<int>& members, const std::string&
     id = made.ok() ? *made : 0;
   }
   return id;
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) {
+    text += line + "\n";
+  }
+  return text;
 }
 
 std::vector<int> everybody(const Cluster& cluster) {
@@ -162,6 +179,37 @@ std::vector<std::vector<Buffer>> by_host(Cluster& cluster, const std::vector<int
     }
   }
   return sorted;
+}
+
+Job float_job(Collective collective, std::uint64_t count, std::uint32_t seed) {
+  Job job;
+  job.what = {collective, DType::kFloat32, ReduceOp::kSum, 0, count};
+  job.input = random_buffer(DType::kFloat32, count, seed);
+  return job;
+}
+
+Buffer float_sum(const std::vector<std::vector<Buffer>>& inputs) {
+  return reference_reduce(DType::kFloat32, ReduceOp::kSum, inputs);
+}
+
+void check_all_reduce(Cluster& cluster, std::uint64_t group, std::uint64_t count, std::uint32_t seed,
+                      const Reference& reference) {
+  const std::vector<int> members = everybody(cluster);
+  std::vector<Job> jobs;
+  std::vector<Buffer> inputs;
+  for (const int rank : members) {
+    jobs.push_back(float_job(Collective::kAllReduce, count, seed + static_cast<std::uint32_t>(rank)));
+    inputs.push_back(jobs.back().input);
+  }
+  for (const int rank : members) {
+    start(cluster, rank, group, members, jobs[static_cast<std::size_t>(rank)]);
+  }
+  const Buffer expected = reference(by_host(cluster, members, inputs));
+  for (Job& job : jobs) {
+    const Status status = finish(job);
+    ASSERT_TRUE(status.ok()) << status.message();
+    ASSERT_TRUE(job.output == expected) << count;
+  }
 }
 
 }  // namespace smdp::testing

@@ -48,6 +48,8 @@ class Cluster {
   // A group of these ranks on each of them; the ids agree.
   std::uint64_t group(const std::vector<int>& members, const std::string& name, double timeout_s = 20);
   std::vector<std::string> warnings();
+  // What the ranks print that is no warning.
+  std::string notices();
   void close();
 
  private:
@@ -55,7 +57,11 @@ class Cluster {
   std::vector<Status> opened_;
   std::mutex mutex_;
   std::vector<std::string> warnings_;
+  std::string notices_;
 };
+
+// Lines as one text.
+std::string joined(const std::vector<std::string>& lines);
 
 // Its ranks.
 std::vector<int> everybody(const Cluster& cluster);
@@ -77,5 +83,13 @@ Status finish(Job& job, double seconds = 60);
 // The inputs by host, for reference_reduce().
 std::vector<std::vector<Buffer>> by_host(Cluster& cluster, const std::vector<int>& members,
                                          const std::vector<Buffer>& inputs);
+
+Job float_job(Collective collective, std::uint64_t count, std::uint32_t seed);
+// The result of a call, from the inputs by host.
+using Reference = std::function<Buffer(const std::vector<std::vector<Buffer>>& inputs)>;
+Buffer float_sum(const std::vector<std::vector<Buffer>>& inputs);
+// One all_reduce of `count` floats on all ranks, compared with the reference.
+void check_all_reduce(Cluster& cluster, std::uint64_t group, std::uint64_t count, std::uint32_t seed,
+                      const Reference& reference = float_sum);
 
 }  // namespace smdp::testing

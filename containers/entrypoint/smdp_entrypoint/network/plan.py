@@ -71,8 +71,8 @@ class Probe:
         """The plan of a round that repeats `links` (source, target, rail), the first ones first; only their sources
         take part. As in the other rounds, a host sends to one host, and receives from one, over each rail."""
         streams, chunk = self._streams()
-        whole = [self._round(number, self._neighbours(step), streams, chunk) for step in (1, -1)]
-        planned = {(host, call.host, call.rail): call for one in whole for host in one for call in one[host].calls}
+        whole = self._round(number, [*self._neighbours(1), *self._neighbours(-1)], streams, chunk)
+        planned = {(host, call.host, call.rail): call for host in whole for call in whole[host].calls}
         calls: dict[str, list[Call]] = {}
         busy: set[tuple[str, str, str]] = set()
         for source, target, rail in links:
@@ -81,7 +81,7 @@ class Probe:
                 busy |= ends
                 calls.setdefault(source, []).append(planned[source, target, rail])
         return {
-            host: replace(whole[0][host], calls=tuple(own), limit=min(limit, whole[0][host].limit))
+            host: replace(whole[host], calls=tuple(own), limit=min(limit, whole[host].limit))
             for host, own in calls.items()
         }
 

@@ -315,12 +315,27 @@ class Choice {
     if (!devices.ok()) {
       return devices.status();
     }
-    const std::vector<std::size_t> chosen = choose_rails(*devices);
+    Result<std::vector<std::unique_ptr<FabricPort>>> opened = open_devices(*library, wanted, *devices);
+    if (!opened.ok()) {
+      return opened;
+    }
+    const bool all_write = std::ranges::all_of(*opened, [](const auto& rail) { return rail->writes(); });
+    if (Status status = all_write ? Status() : use_messages(*opened); !status.ok()) {
+      return status;
+    }
+    return opened;
+  }
+
+  // The chosen devices; where none of them opens, another one of the host.
+  Result<std::vector<std::unique_ptr<FabricPort>>> open_devices(
+      const FabricLibrary& library, FabricPort::Wanted wanted,
+      const std::vector<std::string>& devices) const {
+    const std::vector<std::size_t> chosen = choose_rails(devices);
     wanted.rails = chosen.size();
     std::vector<std::unique_ptr<FabricPort>> rails;
     const auto add = [&](std::size_t device) {
-      wanted.device = (*devices)[device];
-      auto rail = FabricPort::open(*library, wanted);
+      wanted.device = devices[device];
+      auto rail = FabricPort::open(library, wanted);
       if (rail.ok()) {
         rails.push_back(std::move(*rail));
       }
@@ -337,7 +352,7 @@ class Choice {
     // Of the other devices one is enough: all ranks then use one.
     const bool has_own = !rails.empty();
     wanted.rails = has_own ? wanted.rails : 1;
-    for (std::size_t device = 0; device < devices->size() && rails.empty(); ++device) {
+    for (std::size_t device = 0; device < devices.size() && rails.empty(); ++device) {
       if (std::ranges::find(chosen, device) == chosen.end()) {
         (void)add(device);
       }
@@ -350,11 +365,6 @@ class Choice {
                                                 std::to_string(chosen.size()) + " devices"
                                           : "uses " + rails.front()->endpoint().device() + " instead";
       log_(LogLevel::kWarning, refused + " did not open (" + first.message() + "): this rank " + instead);
-    }
-    if (!std::ranges::all_of(rails, [](const auto& rail) { return rail->writes(); })) {
-      if (Status status = use_messages(rails); !status.ok()) {
-        return status;
-      }
     }
     return rails;
   }
