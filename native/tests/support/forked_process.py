@@ -10,6 +10,7 @@ shared.
 import atexit
 import contextlib
 import ctypes
+import fcntl
 import functools
 import gc
 import importlib
@@ -154,11 +155,13 @@ class Address:
     def start(
         self, command: Sequence[str], code: str, env: Dict[str, str], output: int, kept: Sequence[int] = ()
     ) -> Optional[ForkedProcess]:
-        """Run the code as ``command`` in / and in a session of its own, with ``output`` and the descriptors ``kept``.
+        """Run the code as ``command`` in / and in a session of its own, with ``output`` and the descriptors ``kept``,
+        by the same numbers.
 
         None where no forking process listens, or where a new interpreter would differ from a forked one.
         """
         request = {"code": code, "env": env, "folder": "/", "command": list(command), "inherited": _inherited()}
+        request["kept"] = list(kept)
         request["limits"] = [(one, resource.getrlimit(one)) for one in _limits()]
         ours, theirs = socket.socketpair()
         with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control:
@@ -310,9 +313,14 @@ def _set_up(request: bytes, descriptors: List[int]) -> str:
     for standard, fd in zip((1, 2), descriptors):
         os.dup2(fd, standard)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    numbers = options.get("kept", [])
+    # Above all numbers: one of them may be that of another descriptor.
+    received = [fcntl.fcntl(fd, fcntl.F_DUPFD, max(numbers) + 1) for fd in descriptors[3:]]
+    for fd, number in zip(received, numbers):
+        os.dup2(fd, number)
     # The descriptors of the forking process and of other processes.
     first = 3
-    for kept in sorted(descriptors[3:]):
+    for kept in sorted(numbers):
         os.closerange(first, kept)
         first = kept + 1
     os.closerange(first, os.sysconf("SC_OPEN_MAX"))

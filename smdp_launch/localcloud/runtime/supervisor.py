@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from smdp_launch.catalog import not_simulated
@@ -23,7 +21,6 @@ from smdp_launch.disk import full
 from smdp_launch.host_counts import host_count
 from smdp_launch.localcloud import capacity, processes
 from smdp_launch.localcloud.client.bucket import BucketError, Buckets
-from smdp_launch.localcloud.environment import isolate
 from smdp_launch.localcloud.files import read_json, remove_tree, write_json
 from smdp_launch.localcloud.groups import host_names
 from smdp_launch.localcloud.host_log import HostLog
@@ -43,6 +40,7 @@ from smdp_launch.localcloud.runtime.meter import Meter, final
 from smdp_launch.localcloud.runtime.outcome import Ending, JobFailed, JobStopped
 from smdp_launch.localcloud.runtime.started_host import Host
 from smdp_launch.localcloud.runtime.tree import HostTree, create_tree
+from smdp_launch.localcloud.started_supervisor import own_folder
 
 _TICK = 0.05  # seconds between checks of the hosts, the clock and the stop request
 _METRIC_INTERVAL = 1.0  # seconds between searches of the log
@@ -345,9 +343,8 @@ def _log_exception() -> None:
 
 
 def main() -> int:
-    isolate()
+    folder = own_folder(JobFolder)
     namespaces.adopt_orphans()
-    folder = JobFolder(Path(sys.argv[1]))
     reserve.write(folder, lambda: write_json(folder.pid, {"pid": os.getpid()}))
     record = JobRecord(folder)
     try:

@@ -1,10 +1,12 @@
 """Folders that each have a supervisor process: jobs, endpoints and transform jobs.
 
-A supervisor inherits the locked `supervisor.lock`, so a visible folder whose lock is free has no supervisor any more.
+A supervisor inherits the locked `supervisor.lock` and starts before its folder gets its name. So a visible folder has
+a supervisor from its first moment, also if the server is killed, and has none any more once its lock is free.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
 import subprocess
 import sys
@@ -68,26 +70,23 @@ class Supervised(Generic[Folder]):
 
     def _start(self, name: str, write: Callable[[Folder], None], taken: Callable[[Folder], ServiceError]) -> None:
         draft = self._kind(self._root / f"{_UNFINISHED}{secrets.token_hex(8)}")
+        folder = self._kind(self._root / name)
         draft.root.mkdir(mode=0o700)
         try:
             write(draft)
             lock = Lock(draft.lock)
-        except OSError:
+            try:
+                lock.take()
+                with self.lock:
+                    if folder.root.exists():
+                        raise taken(folder)
+                    self._processes[name] = self._run(draft, folder, lock)
+                    self._watched.add(name)
+            finally:
+                lock.release()
+        except BaseException:
             remove_tree(draft.root)
             raise
-        try:
-            lock.take()
-            folder = self._kind(self._root / name)
-            with self.lock:
-                try:
-                    draft.root.rename(folder.root)
-                except OSError:
-                    remove_tree(draft.root)
-                    raise taken(folder) from None
-                self._watched.add(name)
-                self._processes[name] = self._run(folder, lock)
-        finally:
-            lock.release()
 
     def folders(self) -> list[Folder]:
         """Those that have a supervisor or are not finalized."""
@@ -134,18 +133,27 @@ class Supervised(Generic[Folder]):
             kept = {key: value for key, value in self.tags(folder).items() if key not in dropped}
             write_json(folder.tags, {**kept, **added})
 
-    def _run(self, folder: Folder, lock: Lock) -> subprocess.Popen[bytes]:
-        with folder.supervisor_log.open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", self._module, str(folder.root)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                env=server_environment(),
-                start_new_session=True,
-                pass_fds=(lock.fileno(),),
-            )
+    def _run(self, draft: Folder, folder: Folder, lock: Lock) -> subprocess.Popen[bytes]:
+        """Start the supervisor and give the folder its name. The supervisor waits until this process has closed the
+        pipe, in whatever way."""
+        waiting, named = os.pipe()
+        try:
+            with draft.supervisor_log.open("ab") as log:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", self._module, str(folder.root), str(lock.fileno()), str(waiting)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    cwd="/",
+                    env=server_environment(),
+                    start_new_session=True,
+                    pass_fds=(lock.fileno(), waiting),
+                )
+            draft.root.rename(folder.root)
+        finally:
+            os.close(waiting)
+            os.close(named)
+        return process
 
 
 def write_request(draft: SupervisedFolder, request: Mapping[str, Any], region: str) -> None:

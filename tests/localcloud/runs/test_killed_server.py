@@ -98,3 +98,44 @@ def test_server_killed_during_creation_has_the_whole_job_or_none(state_dir: Path
         cloud.wait(name)
         assert cloud.log(name).count("[algo-1:0] ran") == 1
     shared.down(state_dir)
+
+
+#: A sitecustomize for the server: it kills itself before or after it gives the first job's folder its name.
+KILLED_AT_THE_NAME = """
+import os, pathlib, signal
+def rename(path, target, real=pathlib.Path.rename):
+    is_job = pathlib.Path(target).parent.name == "jobs" and path.name.startswith(".new-")
+    if not is_job or os.path.exists({mark!r}):
+        return real(path, target)
+    open({mark!r}, "w").close()
+    if {is_named}:
+        real(path, target)
+    os.kill(os.getpid(), signal.SIGKILL)
+pathlib.Path.rename = rename
+"""
+
+
+@pytest.mark.parametrize("is_named", [False, True], ids=["before the name", "after the name"])
+def test_job_has_a_supervisor_from_the_moment_it_has_a_name(
+    state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_named: bool
+) -> None:
+    (site := tmp_path / "site").mkdir()
+    code = KILLED_AT_THE_NAME.format(mark=str(tmp_path / "killed"), is_named=is_named)
+    (site / "sitecustomize.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
+    cloud = Cloud(shared.up(state_dir))
+    cloud.s3.create_bucket(Bucket=BUCKET)
+    request = cloud.request("named", "print('ran')")
+    with pytest.raises(BotoCoreError):
+        cloud.sagemaker.create_training_job(**request)
+    if not is_named:
+        assert_nothing_runs(str(state_dir / "jobs"))  # a supervisor without a job exits by itself
+    cloud = Cloud(shared.up(state_dir))
+    assert cloud.sagemaker.list_training_jobs()["TrainingJobSummaries"] == [] or is_named
+    if not is_named:
+        cloud.sagemaker.create_training_job(**request)
+    assert cloud.wait("named")["TrainingJobStatus"] == "Completed"
+    assert cloud.log("named").count("[algo-1:0] ran") == 1
+    assert list(state_dir.glob("jobs/.new-*")) == []
+    shared.down(state_dir)
+    assert_nothing_runs(str(state_dir))

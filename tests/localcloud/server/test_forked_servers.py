@@ -73,11 +73,13 @@ def test_supervisor_of_a_forked_server_is_found_and_its_lock_is_freed(state_dir:
         wait_for(lambda: cloud.describe("forked")["SecondaryStatus"] == "Training", "training")
         supervisor = cloud.supervisor("forked")
         assert parent(supervisor) == parent(endpoint.pid)
-        assert texts(supervisor, "cmdline")[1:] == [
+        assert texts(supervisor, "cmdline")[1:-2] == [  # without its two descriptors
             "-m",
             "smdp_launch.localcloud.runtime.supervisor",
             str(state_dir / "jobs" / "forked"),
         ]
+        lock = texts(supervisor, "cmdline")[-2]
+        assert Path(f"/proc/{supervisor}/fd/{lock}").readlink() == state_dir / "jobs" / "forked" / "supervisor.lock"
         assert supervisor in processes_with(str(state_dir / "jobs"))
         (cloud.output("forked") / "go").touch()
         assert cloud.wait("forked")["TrainingJobStatus"] == "Completed"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -12,11 +11,11 @@ from smdp_launch.localcloud import endpoint_state
 from smdp_launch.localcloud.client.bucket import BucketError
 from smdp_launch.localcloud.client.connect import LocalCloudError
 from smdp_launch.localcloud.endpoint_state import EndpointState, TransformState
-from smdp_launch.localcloud.environment import isolate
 from smdp_launch.localcloud.files import write_json
 from smdp_launch.localcloud.isolation import namespaces
 from smdp_launch.localcloud.layout import EndpointFolder
 from smdp_launch.localcloud.runtime import port_lease
+from smdp_launch.localcloud.started_supervisor import own_folder
 
 _Folder = TypeVar("_Folder", bound=EndpointFolder)
 _State = TypeVar("_State", EndpointState, TransformState)
@@ -34,9 +33,8 @@ def run(
         kind: makes the folder from its path.
         fail: gives a state the reason why it has failed.
     """
-    isolate()
+    folder = own_folder(kind)
     namespaces.adopt_orphans()
-    folder = kind(Path(sys.argv[1]))
     write_json(folder.pid, {"pid": os.getpid()})
     state = read(folder.state)
     if state is None:

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import os
 import secrets
-import sys
 import time
 import traceback
-from pathlib import Path
 from typing import Any
 
 from smdp_launch.localcloud import processes, tuning_state
 from smdp_launch.localcloud.client.platform import Platform, PlatformError
 from smdp_launch.localcloud.end_state import ENDED
-from smdp_launch.localcloud.environment import isolate
 from smdp_launch.localcloud.files import read_json, write_json
 from smdp_launch.localcloud.layout import TuningFolder
 from smdp_launch.localcloud.runtime.tuning.parents import completed
 from smdp_launch.localcloud.runtime.tuning.trials import look, to_stop_early, trial_request
 from smdp_launch.localcloud.runtime.tuning.values import most_trials, objective_of, trial_values
+from smdp_launch.localcloud.started_supervisor import own_folder
 from smdp_launch.localcloud.tuning_state import TrialRecord, TuningState
 
 _TICK = 0.1
@@ -150,8 +148,7 @@ class Supervisor:
 
 
 def main() -> int:
-    isolate()
-    folder = TuningFolder(Path(sys.argv[1]))
+    folder = own_folder(TuningFolder)
     write_json(folder.pid, {"pid": os.getpid()})
     state = tuning_state.read(folder.state)
     if state is None:

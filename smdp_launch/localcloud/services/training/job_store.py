@@ -1,8 +1,8 @@
 """The jobs of one state folder, as the server sees them: their files, stop marks, and the locks of supervisors.
 
-A job outlives the server that created it. Its supervisor inherits the locked `supervisor.lock`, so a visible job always
-has either a supervisor or an end state. When the lock is free and the state has not ended, the supervisor has died,
-and the server finalizes the job.
+A job outlives the server that created it. Its supervisor starts before the job is visible and holds the job's
+`supervisor.lock`. When the lock is free and the state has not ended, the supervisor has died, and the server finalizes
+the job.
 """
 
 from __future__ import annotations

@@ -1,0 +1,39 @@
+"""How a supervisor begins: with the folder that the server has created for it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from smdp_launch.localcloud.environment import isolate
+from smdp_launch.localcloud.layout import SupervisedFolder
+
+_Folder = TypeVar("_Folder", bound=SupervisedFolder)
+
+
+def own_folder(kind: Callable[[Path], _Folder]) -> _Folder:
+    """The folder that the command line names, once it has that name. Applies the environment of a server.
+
+    The server starts a supervisor before it names the folder. The command line has the path, the descriptor of the
+    locked `supervisor.lock` in that folder, and the reading end of a pipe that the server closes.
+
+    Exits with 0 where the server was killed before: the next server removes the unnamed folder.
+
+    Args:
+        kind: makes the folder from its path.
+    """
+    isolate()
+    folder = kind(Path(sys.argv[1]))
+    lock, named = int(sys.argv[2]), int(sys.argv[3])
+    os.read(named, 1)  # nothing is written: it returns at the end of the server's call, or of the server
+    os.close(named)
+    try:
+        is_own = os.path.samestat(os.fstat(lock), folder.lock.stat())
+    except FileNotFoundError:
+        is_own = False
+    if not is_own:
+        sys.exit(0)
+    return folder
