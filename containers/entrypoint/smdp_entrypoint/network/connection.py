@@ -21,6 +21,8 @@ from smdp_entrypoint.control.link import Link, LinkError
 LARGEST_CHUNK = 4 * 1024 * 1024
 SMALLEST_CHUNK = 16 * 1024
 PINGS = 20
+#: Bytes of the receive window of a connection whose rate is measured.
+WINDOW = 1 << 20
 #: A blocked call returns this often, to look at its deadline.
 _TICK_S = 0.1
 
@@ -97,6 +99,18 @@ def bulk(connection: socket.socket) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, pause)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, pause)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def open_window(connection: socket.socket) -> None:
+    """Let the receive window grow to `WINDOW` at once. Beyond that, the system makes it larger as for any connection.
+
+    The window that the system begins with is smaller than the queue of a slow link. Such a link is at work while the
+    sender waits for the window, but this time does not count as time of sending: the link would seem faster than it is.
+    And a large window does not close while this process waits for a processor. SO_RCVBUF would fix the size; a larger
+    SO_RCVLOWAT raises it (Linux 4.17), and it stays when SO_RCVLOWAT is set back.
+    """
+    for size in (WINDOW, 1):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
 
 def _receive(link: Link, deadline: float) -> list[dict[str, Any]]:

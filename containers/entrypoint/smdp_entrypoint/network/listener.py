@@ -16,7 +16,7 @@ import time
 from typing import Any, Collection
 
 from smdp_entrypoint.control.link import LinkError, ListeningLink
-from smdp_entrypoint.network.connection import LARGEST_CHUNK, PINGS, Sockets, bulk, send_all
+from smdp_entrypoint.network.connection import LARGEST_CHUNK, PINGS, Sockets, bulk, open_window, send_all
 from smdp_entrypoint.network.rails import Rail
 
 # A client has this long to authenticate. More unauthenticated connections than this are refused.
@@ -143,6 +143,7 @@ class Listener:
             send_all(link, deadline)
             bulk(link.connection)
             if request.get("is") == "rate":
+                open_window(link.connection)
                 self._discard(link.connection, deadline)
             else:
                 self._echo(link.connection, deadline)

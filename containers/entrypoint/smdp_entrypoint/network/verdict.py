@@ -20,14 +20,15 @@ _BYTES = 1e9 / 8  # in a Gbit
 
 @dataclass
 class Link:
-    """A link in one direction. `gbit` is its measured rate; `share` that rate as a share of the figure; `verdict` is
-    "ok", "slow", "unequal", "latency", "unreachable" or "unknown"."""
+    """A link in one direction. `gbit` is its measured rate; `share` that rate as a share of the figure; `times` is how
+    often it was measured; `verdict` is "ok", "slow", "unequal", "latency", "unreachable" or "unknown"."""
 
     source: str
     target: str
     rail: str
     gbit: float | None = None
     share: float | None = None
+    times: int = 0
     latency: float | None = None
     error: str = ""
     verdict: str = "unknown"
@@ -81,7 +82,7 @@ def links_of(observed: Observed, require: float | None) -> list[Link]:
             link.error = one.error
     for key, measured in rates.items():
         gbit = statistics.median_high(measured)  # of two values, the better one
-        links[key].gbit = gbit
+        links[key].gbit, links[key].times = gbit, len(measured)
         links[key].share = gbit / observed.figure.rail_gbit if observed.figure is not None else None
     for one in observed.latencies:
         for ends in ((one.source, one.target), (one.target, one.source)):
@@ -190,6 +191,8 @@ def _causes(links: Sequence[Link], kind: str) -> Iterator[Problem]:
     for link in left.values():
         pairs.setdefault(tuple(sorted((link.source, link.target))), []).append(link)
     for ends, of_pair in pairs.items():
+        if kind == "unequal" and sum(link.times for link in of_pair) < 2:
+            continue  # one measurement of one link: a busy processor is as likely
         one_way = len(of_pair) == 1
         yield _problem(kind, (of_pair[0].source, of_pair[0].target) if one_way else ends, "sends" * one_way, of_pair)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Iterator, Mapping, Sequence
 
 NETWORK = "10.77"  # visible only in the namespaces; rail r has .r.0/24
+_MTU = 9001  # bytes, as between EC2 instances
 _BURST = 32 * 1024  # bytes; more than the largest packet of the rates in use
 _HOLD = "echo ready && read -r _"
 
@@ -74,7 +75,7 @@ class Links:
         switch = self._switch[1].split("/")[2]
         self._run(
             self.prefixes[number],
-            f"ip link add {interface} type veth peer name {at_switch} netns {switch}",
+            f"ip link add {interface} mtu {_MTU} type veth peer name {at_switch} mtu {_MTU} netns {switch}",
             f"ip address add {address(number, rail)}/24 dev {interface}",
             f"ip link set {interface} up",
         )

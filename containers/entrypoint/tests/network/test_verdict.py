@@ -97,6 +97,13 @@ def test_unequal_host_does_not_fail_a_requirement() -> None:
     assert one.met is True
 
 
+def test_single_unequal_link_is_named_once_it_was_measured_twice() -> None:
+    values = ring(NAMES, {("algo-3", "algo-4"): 0.6})
+    assert found(result(NAMES, values)) == []
+    again = [Value("algo-3", "algo-4", "eth0", 0.61 * BYTES, "")]
+    assert found(result(NAMES, [*values, *again])) == [("unequal", ("algo-3", "algo-4"), "sends")]
+
+
 def test_requirement_decides_what_is_slow() -> None:
     one = result(NAMES, ring(NAMES, around("algo-2", 0.6)), require=0.8)
     assert found(one) == [("slow", ("algo-2",), "")]
