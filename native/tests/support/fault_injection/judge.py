@@ -107,7 +107,9 @@ def judge(
     verdict = Verdict(fault, injected_ns != 0, _observed_state(fault, messages))
     if not verdict.injected:
         return verdict
-    verdict.healed = fault.opening and fault.kind in ("cut", "close") and not messages
+    # The engine connects again while a job opens; ofi_rxm does at any time, if the connection had nothing in flight.
+    may_heal = fault.opening or faults.OVER_A_FABRIC
+    verdict.healed = may_heal and fault.kind in ("cut", "close") and not messages
     for rank, outcome in outcomes.items():
         began_ns = resumed_ns if fault.kind in faults.RESUMED and rank == fault.victim else injected_ns
         _judge_rank(verdict, rank, outcome, began_ns, time_factor)
