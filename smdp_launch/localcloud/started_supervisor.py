@@ -18,7 +18,8 @@ def own_folder(kind: Callable[[Path], _Folder]) -> _Folder:
     """The folder that the command line names, once it has that name. Applies the environment of a server.
 
     The server starts a supervisor before it names the folder. The command line has the path, the descriptor of the
-    locked `supervisor.lock` in that folder, and the reading end of a pipe that the server closes.
+    locked `supervisor.lock` in that folder, and the reading end of a pipe that the server closes. A running server of
+    an older version gives the path only, of a folder that has its name.
 
     Exits with 0 where the server was killed before: the next server removes the unnamed folder.
 
@@ -27,13 +28,16 @@ def own_folder(kind: Callable[[Path], _Folder]) -> _Folder:
     """
     isolate()
     folder = kind(Path(sys.argv[1]))
-    lock, named = int(sys.argv[2]), int(sys.argv[3])
-    os.read(named, 1)  # nothing is written: it returns at the end of the server's call, or of the server
-    os.close(named)
-    try:
-        is_own = os.path.samestat(os.fstat(lock), folder.lock.stat())
-    except FileNotFoundError:
-        is_own = False
-    if not is_own:
+    if len(sys.argv) > 2 and not _is_named(folder, *map(int, sys.argv[2:])):
         sys.exit(0)
     return folder
+
+
+def _is_named(folder: SupervisedFolder, lock: int, named: int) -> bool:
+    """Wait until the server has closed its end of the pipe, itself or by its end: has the folder got its name?"""
+    os.read(named, 1)  # nothing is written
+    os.close(named)
+    try:
+        return os.path.samestat(os.fstat(lock), folder.lock.stat())
+    except FileNotFoundError:
+        return False
