@@ -140,7 +140,7 @@ class Supervised(Generic[Folder]):
         try:
             with draft.supervisor_log.open("ab") as log:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", self._module, str(folder.root), str(lock.fileno()), str(waiting)],
+                    [sys.executable, "-m", self._module, str(folder.root), str(waiting)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

@@ -33,7 +33,7 @@ def waiting(draft: JobFolder, folder: JobFolder) -> Iterator[subprocess.Popen[st
     draft.root.mkdir()
     lock = Lock(draft.lock)
     reads, named = os.pipe()
-    process = supervisor(folder.root, lock.fileno(), reads, pass_fds=(lock.fileno(), reads))
+    process = supervisor(folder.root, reads, pass_fds=(lock.fileno(), reads))
     try:
         yield process
     finally:
