@@ -30,7 +30,7 @@ for kind in "$@"; do
     *) echo "run.sh: no such kind: $kind" >&2; exit 2 ;;
   esac
   build=$source/build/tests-$kind
-  cmake -S "$source" -B "$build" -DCMAKE_BUILD_TYPE=$type -DCMAKE_CXX_FLAGS="$flags" -DSMDP_SANITIZE=$sanitizers -DSMDP_TESTS=ON -DSMDP_TORCH=OFF > /dev/null
+  cmake -S "$source" -B "$build" -DCMAKE_BUILD_TYPE=$type -DCMAKE_CXX_FLAGS="$flags" -DSMDP_SANITIZE=$sanitizers -DSMDP_TESTS=ON -DSMDP_TORCH=OFF -DSMDP_UNITY=ON > /dev/null
   nice -n 10 cmake --build "$build" --parallel "$jobs" > "$build/build.log" 2>&1 || { cat "$build/build.log"; exit 1; }
   export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=0 SMDP_WORLD_SEEDS=$seeds
   nice -n 19 "$build/tests/test_native" --gtest_brief=1 --gtest_filter="$simulated" > "$build/simulated.log" 2>&1 &

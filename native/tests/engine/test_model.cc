@@ -32,7 +32,7 @@ double wire_s(const Question& question) {
   return 2 * (hosts - 1) / hosts * static_cast<double>(kBytes) * question.costs.wire_overhead / kRate;
 }
 
-class ModelShapes : public testing::TestWithParam<std::pair<int, int>> {};
+class ModelShapes : public ::testing::TestWithParam<std::pair<int, int>> {};
 
 TEST_P(ModelShapes, ALargeSumTakesALittleMoreThanTheWireNeeds) {
   const Question asked = question(GetParam().first, GetParam().second);
@@ -42,7 +42,8 @@ TEST_P(ModelShapes, ALargeSumTakesALittleMoreThanTheWireNeeds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, ModelShapes,
-                         testing::Values(std::pair(2, 1), std::pair(4, 4), std::pair(8, 1), std::pair(2, 8)));
+                         ::testing::Values(std::pair(2, 1), std::pair(4, 4), std::pair(8, 1),
+                                           std::pair(2, 8)));
 
 TEST(Model, EqualQuestionsHaveEqualAnswers) {
   const Question asked = question(4, 4);
@@ -99,7 +100,7 @@ TEST(Model, AQuestionIsReadFromText) {
   EXPECT_EQ(read->buckets[0].ready_s, 0.25);
 }
 
-class WrongQuestionLines : public testing::TestWithParam<const char*> {};
+class WrongQuestionLines : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(WrongQuestionLines, AWrongLineIsRefusedAndQuoted) {
   const std::string line = GetParam();
@@ -110,11 +111,11 @@ TEST_P(WrongQuestionLines, AWrongLineIsRefusedAndQuoted) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, WrongQuestionLines,
-                         testing::Values("hosts 0", "hosts", "hosts 9999", "ranks_per_host x",
-                                         "schedule tree", "dtype int32", "cost link_quantum 0",
-                                         "cost wake -1", "cost wake nan", "cost nothing 1",
-                                         "option SMDP_NOTHING 1", "option SMDP_BULK_KIB", "bucket 12 0",
-                                         "bucket 8", "bucket 8 -1", "bukcet 8 0"));
+                         ::testing::Values("hosts 0", "hosts", "hosts 9999", "ranks_per_host x",
+                                           "schedule tree", "dtype int32", "cost link_quantum 0",
+                                           "cost wake -1", "cost wake nan", "cost nothing 1",
+                                           "option SMDP_NOTHING 1", "option SMDP_BULK_KIB", "bucket 12 0",
+                                           "bucket 8", "bucket 8 -1", "bukcet 8 0"));
 
 TEST(Model, AQuestionWithoutBucketsIsRefused) { EXPECT_FALSE(read_question("hosts 2").ok()); }
 

@@ -72,7 +72,7 @@ TEST(World, TheJudgeAcceptsAJobWithoutFaults) {
   EXPECT_FALSE(verdict.was_breached);
 }
 
-class Breached : public testing::TestWithParam<std::pair<Breach, FrameType>> {};
+class Breached : public ::testing::TestWithParam<std::pair<Breach, FrameType>> {};
 
 TEST_P(Breached, ALostOrChangedMessageIsReported) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
@@ -86,15 +86,15 @@ TEST_P(Breached, ALostOrChangedMessageIsReported) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, Breached,
-                         testing::Values(std::pair(Breach::kDrop, FrameType::kHostSum),
-                                         std::pair(Breach::kDrop, FrameType::kPublish),
-                                         std::pair(Breach::kDrop, FrameType::kCredit),
-                                         std::pair(Breach::kDrop, FrameType::kContribute),
-                                         std::pair(Breach::kDrop, FrameType::kConsumed),
-                                         std::pair(Breach::kDrop, FrameType::kOffer),
-                                         std::pair(Breach::kDrop, FrameType::kTaken),
-                                         std::pair(Breach::kCorrupt, FrameType::kHostSum),
-                                         std::pair(Breach::kCorrupt, FrameType::kPublish)));
+                         ::testing::Values(std::pair(Breach::kDrop, FrameType::kHostSum),
+                                           std::pair(Breach::kDrop, FrameType::kPublish),
+                                           std::pair(Breach::kDrop, FrameType::kCredit),
+                                           std::pair(Breach::kDrop, FrameType::kContribute),
+                                           std::pair(Breach::kDrop, FrameType::kConsumed),
+                                           std::pair(Breach::kDrop, FrameType::kOffer),
+                                           std::pair(Breach::kDrop, FrameType::kTaken),
+                                           std::pair(Breach::kCorrupt, FrameType::kHostSum),
+                                           std::pair(Breach::kCorrupt, FrameType::kPublish)));
 
 // Reducing keeps the error, and removes what does not contribute to it.
 TEST(World, AWrongRunIsReduced) {

@@ -26,7 +26,7 @@ constexpr std::size_t kLeastWindow = 2;
 constexpr std::size_t kSharedWindow =
     64;  // frames on their way to one rank over a rail while it has few peers
 
-constexpr std::chrono::milliseconds kDrainTime{200};
+constexpr std::chrono::milliseconds kSendDrainTime{200};
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kPayloadAt = 128;  // in a receive buffer, so that payloads are aligned to cache lines
@@ -138,7 +138,7 @@ FabricPort::~FabricPort() {
 
 // A provider closes more reliably, and sooner, when no send is in progress.
 void FabricPort::drain(std::span<FabricPort* const> ports) {
-  const TimePoint by = Clock::now() + kDrainTime;
+  const TimePoint by = Clock::now() + kSendDrainTime;
   const auto settle_all = [&] {
     return std::ranges::count_if(ports, [](FabricPort* port) { return !port->settle(); }) == 0;
   };

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kMaxBlob = 64U << 20U;
 constexpr const char* kStoreKey = "smdp/rendezvous";
-constexpr auto kLook = std::chrono::milliseconds(50);  // between two looks at the store
+constexpr auto kStorePeriod = std::chrono::milliseconds(50);  // between two looks at the store
 // Ranks that waited for a silent rank until the deadline get this long to report that.
 constexpr auto kVerdictGrace = std::chrono::seconds(1);
 
@@ -115,7 +115,7 @@ class StoreEntry {
         return Status(Code::kTimeout, "rank 0 did not write its address to the store" +
                                           (foreign_since_ ? "; " + std::string(kForeign) : ""));
       }
-      std::this_thread::sleep_for(kLook);
+      std::this_thread::sleep_for(kStorePeriod);
     }
   }
   // The current entry; no addresses when it is empty. Rank 0 may have restarted since the last look.
