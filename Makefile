@@ -65,7 +65,7 @@ test-native: test-sanitizers ## whole tier: the engine's C++ tests under sanitiz
 	$(PYTEST) -q -m 'not (soak or tensorflow)' native/tests
 
 # What the C++ tests run over; the Python tests start processes and use tcp;ofi_rxm.
-FABRICS ?= strict strict/3 sockets 'tcp;ofi_rxm'
+FABRICS ?= strict strict/3 efa sockets 'tcp;ofi_rxm'
 
 test-fabric: $(VENV)/.ready ## whole tier: the engine's tests over fabrics of libfabric instead of TCP
 	@ldconfig -p | grep -q libfabric.so.1 || { echo "missing: libfabric (Debian, Ubuntu: apt-get install libfabric1)" >&2; exit 1; }

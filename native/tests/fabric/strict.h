@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <string>
-#include <utility>
 
 namespace smdp {
 
@@ -16,22 +16,34 @@ using StrictVariables = std::map<std::string, std::string>;
 // Its variables, set for as long as the object lives.
 class StrictEnvironment {
  public:
-  explicit StrictEnvironment(StrictVariables variables) : variables_(std::move(variables)) {
-    for (const auto& [name, value] : variables_) {
+  explicit StrictEnvironment(const StrictVariables& variables) {
+    for (const auto& [name, value] : variables) {
+      const char* const before = std::getenv(name.c_str());  // NOLINT(concurrency-mt-unsafe)
+      before_[name] = before == nullptr ? std::nullopt : std::optional<std::string>(before);
       ::setenv(name.c_str(), value.c_str(), 1);
     }
   }
   ~StrictEnvironment() {
-    for (const auto& [name, value] : variables_) {
-      ::unsetenv(name.c_str());
+    for (const auto& [name, value] : before_) {
+      if (value) {
+        ::setenv(name.c_str(), value->c_str(), 1);
+      } else {
+        ::unsetenv(name.c_str());
+      }
     }
   }
   StrictEnvironment(const StrictEnvironment&) = delete;
   StrictEnvironment& operator=(const StrictEnvironment&) = delete;
 
  private:
-  StrictVariables variables_;
+  std::map<std::string, std::optional<std::string>> before_;
 };
+
+// The name of its provider, where none is asked for.
+inline std::string strict_name() {
+  const char* const name = std::getenv("STRICT_NAME");  // NOLINT(concurrency-mt-unsafe)
+  return name == nullptr ? "strict" : name;
+}
 
 // How many of its endpoints are open on a device; null: on all.
 inline std::size_t strict_open_endpoints(const char* device = nullptr) {

@@ -10,14 +10,17 @@
 //                receiver hears neither of the length nor of the context
 //   completions  in random order, delayed, on both sides; the memory of a send is read until its completion
 //   calls        return -EAGAIN at random, also where there is room; progress only in the queue's read()
+//                As the provider efa, it emulates writes, and always those of two vectors: an emulated
+//                write breaks a rule. With STRICT_EFA_WRITES=1 its device has writes, which it uses if it
+//                was asked for the interface 1.18 or newer
 //   addresses    of 32 bytes
 //   waits        none: a completion queue with a wait object is refused
 //
-// A broken rule ends the process with its text. STRICT_SEED: the seed of the random choices. STRICT_WRITES:
-// 0, no endpoint has writes; some, every other one; a device, only those of the device. STRICT_DEVICES: how
-// many devices there are. STRICT_READY: no call returns -EAGAIN while there is room. A device each:
-// STRICT_SLOW, its endpoints need many progress calls for a message; STRICT_UNPLUGGED, no message leaves
-// them; STRICT_REFUSES, it opens none.
+// A broken rule ends the process with its text. STRICT_NAME: its name where none is asked for. STRICT_SEED:
+// the seed of the random choices. STRICT_WRITES: 0, no endpoint has writes; some, every other one; a device,
+// only those of the device. STRICT_DEVICES: how many devices there are. STRICT_READY: no call returns -EAGAIN
+// while there is room. A device each: STRICT_SLOW, its endpoints need many progress calls for a message;
+// STRICT_UNPLUGGED, no message leaves them; STRICT_REFUSES, it opens none.
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -60,9 +63,9 @@ struct Random {
 struct Endpoint;
 struct Region;
 
-bool is_named(const char* variable, const char* device) {
+bool has_value(const char* variable, const char* text) {
   const char* const value = std::getenv(variable);  // NOLINT(concurrency-mt-unsafe)
-  return value != nullptr && std::strcmp(value, device) == 0;
+  return value != nullptr && std::strcmp(value, text) == 0;
 }
 
 struct World {
@@ -149,6 +152,8 @@ struct Send {
 
 struct Endpoint {
   fi::Ep ep{};
+  bool is_efa = false;
+  bool emulates_writes = false;
   const fi::Domain* domain = nullptr;
   std::string device;
   std::uint64_t name = 0;
@@ -347,6 +352,19 @@ int control(fi::Fid* fid, int command, void* /*argument*/) {
 
 fi::FidOps endpoint_fid_ops{sizeof(fi::FidOps), close_endpoint, bind, control};
 
+int get_option(fi::Fid* fid, int level, int option, void* value, std::size_t* bytes) {
+  const auto* const endpoint = reinterpret_cast<const Endpoint*>(fid);
+  if (!endpoint->is_efa || level != fi::kOptEndpoint || option != fi::kOptEfaEmulatedWrite) {
+    return -ENOPROTOOPT;
+  }
+  if (*bytes < sizeof(bool)) {
+    broken("an option without space for its value");
+  }
+  *static_cast<bool*>(value) = endpoint->emulates_writes;
+  *bytes = sizeof(bool);
+  return 0;
+}
+
 int getname(fi::Fid* fid, void* address, std::size_t* bytes) {
   const auto* const endpoint = reinterpret_cast<const Endpoint*>(fid);
   if (*bytes < kAddressBytes) {
@@ -426,6 +444,10 @@ ssize_t write_message(fi::Ep* ep, const fi::WriteMessage* message, std::uint64_t
   for (std::size_t i = 0; i < message->count; ++i) {
     bytes += message->parts[i].iov_len;
   }
+  const auto& endpoint = *reinterpret_cast<const Endpoint*>(ep);
+  if (endpoint.emulates_writes || (endpoint.is_efa && message->count > 1)) {
+    broken("a write that the provider emulates");
+  }
   if (flags != fi::kRemoteCqData || message->data > UINT32_MAX) {
     broken("a write without an immediate of 4 bytes");
   }
@@ -477,6 +499,7 @@ ssize_t read_failure(fi::Cq* cq, fi::CqError* error, std::uint64_t /*flags*/) {
 
 fi::AvOps addresses_ops{sizeof(fi::AvOps), insert};
 fi::CqOps queue_ops{sizeof(fi::CqOps), read_queue, nullptr, read_failure};
+fi::EpOps endpoint_ops{sizeof(fi::EpOps), nullptr, get_option};
 fi::CmOps cm_ops{sizeof(fi::CmOps), nullptr, getname};
 fi::RmaOps rma_ops{sizeof(fi::RmaOps), nullptr, nullptr, nullptr, nullptr, nullptr, write_message};
 fi::MsgOps message_ops{sizeof(fi::MsgOps), post_receive, nullptr, nullptr, nullptr, nullptr, send_message};
@@ -500,15 +523,18 @@ int open_queue(fi::Domain* /*domain*/, fi::CqAttr* attr, fi::Cq** cq, void* /*co
 
 int open_endpoint(fi::Domain* domain, fi::Info* info, fi::Ep** ep, void* /*context*/) {
   const char* const device = info->domain_attr->name;
-  if (is_named("STRICT_REFUSES", device)) {
+  if (has_value("STRICT_REFUSES", device)) {
     return -ENODEV;
   }
   auto* const made = new Endpoint;
   made->domain = domain;
   made->device = device;
-  made->is_slow = is_named("STRICT_SLOW", device);
-  made->is_unplugged = is_named("STRICT_UNPLUGGED", device);
-  made->ep = {{0, nullptr, &endpoint_fid_ops}, nullptr, &cm_ops, &message_ops, &rma_ops};
+  made->is_efa = std::strcmp(info->fabric_attr->prov_name, "efa") == 0;
+  made->emulates_writes = made->is_efa && (info->fabric_attr->api_version < fi::version(1, 18) ||
+                                           !has_value("STRICT_EFA_WRITES", "1"));
+  made->is_slow = has_value("STRICT_SLOW", device);
+  made->is_unplugged = has_value("STRICT_UNPLUGGED", device);
+  made->ep = {{0, nullptr, &endpoint_fid_ops}, &endpoint_ops, &cm_ops, &message_ops, &rma_ops};
   *ep = &made->ep;
   return 0;
 }
@@ -609,7 +635,7 @@ namespace {
 
 constexpr int kDemands = fi::kMrLocal | fi::kMrVirtAddr | fi::kMrAllocated | fi::kMrProvKey;
 
-fi::Info* describe_device(const fi::Info& hints, int device) {
+fi::Info* describe_device(std::uint32_t version, const fi::Info& hints, int device) {
   fi::Info* const made = allocate_info();
   made->caps = hints.caps;
   made->mode = fi::kContext | fi::kContext2;
@@ -623,17 +649,21 @@ fi::Info* describe_device(const fi::Info& hints, int device) {
   made->domain_attr->mr_key_size = sizeof(std::uint64_t);
   made->domain_attr->cq_data_size = sizeof(std::uint32_t);
   made->domain_attr->name = ::strdup(("strict" + std::to_string(device)).c_str());
-  // As SMDP_TRANSPORT=auto asks for.
-  const char* const name = hints.fabric_attr->prov_name;
-  made->fabric_attr->prov_name = ::strdup(name == nullptr ? "strict" : name);
+  const char* const asked = hints.fabric_attr->prov_name;  // as SMDP_TRANSPORT=auto does
+  const char* const chosen = std::getenv("STRICT_NAME");   // NOLINT(concurrency-mt-unsafe)
+  made->fabric_attr->prov_name = ::strdup(asked != nullptr ? asked : chosen != nullptr ? chosen : "strict");
+  made->fabric_attr->api_version = version;
   return made;
 }
 
 }  // namespace
 
-EXPORTED int fi_getinfo(std::uint32_t /*version*/, const char* node, const char* /*service*/,
+EXPORTED int fi_getinfo(std::uint32_t version, const char* node, const char* /*service*/,
                         std::uint64_t /*flags*/, const fi::Info* hints, fi::Info** info) {
   std::signal(SIGUSR2, [](int) {});  // as PSM's library replaces the handlers of other signals
+  if (version > fi_version()) {
+    return -ENOSYS;
+  }
   if (node != nullptr || hints->domain_attr->mr_mode != kDemands || (hints->mode & fi::kContext2) == 0) {
     return -ENODATA;  // its addresses are no IP addresses
   }
@@ -653,7 +683,7 @@ EXPORTED int fi_getinfo(std::uint32_t /*version*/, const char* node, const char*
   const char* const devices = std::getenv("STRICT_DEVICES");
   fi::Info* made = nullptr;
   for (int device = devices == nullptr ? 1 : std::atoi(devices); device-- > 0;) {  // NOLINT(cert-err34-c)
-    fi::Info* const one = describe_device(*hints, device);
+    fi::Info* const one = describe_device(version, *hints, device);
     if (writing != nullptr && std::strcmp(writing, one->domain_attr->name) != 0) {
       fi_freeinfo(one);
       continue;

@@ -7,6 +7,7 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_eq.h>
 #include <rdma/fi_errno.h>
+#include <rdma/fi_ext.h>
 #include <rdma/fi_rma.h>
 
 #include <cstddef>
@@ -31,6 +32,8 @@ static_assert(fi::kProgressManual == FI_PROGRESS_MANUAL && fi::kResourcesManaged
 static_assert(fi::kCqFormatData == FI_CQ_FORMAT_DATA && fi::kWaitNone == FI_WAIT_NONE);
 static_assert(fi::kWaitFd == FI_WAIT_FD && fi::kGetWait == FI_GETWAIT);
 static_assert(fi::kEnable == FI_ENABLE && fi::kNoAddress == FI_ADDR_UNSPEC);
+static_assert(fi::kOptEndpoint == FI_OPT_ENDPOINT);
+static_assert(fi::kOptEfaEmulatedWrite == FI_OPT_EFA_RNR_RETRY + 2);
 static_assert(fi::kErrorAvailable == FI_EAVAIL && fi::kErrorTruncated == FI_ETRUNC && EAGAIN == FI_EAGAIN);
 
 SAME_FIELD(Fid, ops, fid, ops);
@@ -100,6 +103,9 @@ SAME_FIELD(AvOps, insert, fi_ops_av, insert);
 SAME_FIELD(Cq, ops, fid_cq, ops);
 SAME_FIELD(CqOps, read, fi_ops_cq, read);
 SAME_FIELD(CqOps, readerr, fi_ops_cq, readerr);
+SAME_FIELD(Ep, ops, fid_ep, ops);
+SAME_FIELD(EpOps, getopt, fi_ops_ep, getopt);
+SAME_FIELD(FabricAttr, api_version, fi_fabric_attr, api_version);
 SAME_FIELD(Ep, cm, fid_ep, cm);
 SAME_FIELD(Ep, msg, fid_ep, msg);
 SAME_FIELD(Ep, rma, fid_ep, rma);

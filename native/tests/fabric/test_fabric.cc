@@ -97,15 +97,20 @@ TEST(Fabric, AnIdleJobTakesNoProcessorTime) {
 // --- The choice ---
 
 TEST(FabricChoice, AutoTakesTheFabricThatEveryRankHas) {
-  Cluster cluster({.hosts = {1, 1},
-                   .options = {{"SMDP_TRANSPORT", "auto"},
-                               {"SMDP_LIBFABRIC", SMDP_STRICT_PROVIDER},
-                               {"SMDP_FABRIC_RAILS", "0"}}});
-  ASSERT_TRUE(cluster.ok()) << cluster.opened()[0].message();
-  EXPECT_NE(cluster.notices().find("exchange over the fabric efa (device strict0 on this rank), by messages"),
-            std::string::npos)
-      << cluster.notices();
-  check_all_reduce(cluster, cluster.group({0, 1}, "g"), 200000, 1);
+  for (const auto& [device_writes, way] : {std::pair("0", "by messages"), std::pair("1", "by writes")}) {
+    const StrictEnvironment provider(StrictVariables{{"STRICT_EFA_WRITES", device_writes}});
+    Cluster cluster({.hosts = {2, 1, 1},
+                     .options = {{"SMDP_TRANSPORT", "auto"},
+                                 {"SMDP_LIBFABRIC", SMDP_STRICT_PROVIDER},
+                                 {"SMDP_FABRIC_RAILS", "0"}}});
+    ASSERT_TRUE(cluster.ok()) << cluster.opened()[0].message();
+    const std::string notice = "exchange over the fabric efa (device strict0 on this rank), ";
+    EXPECT_NE(cluster.notices().find(notice + way), std::string::npos) << cluster.notices();
+    const std::uint64_t group = cluster.group(everybody(cluster), "g");
+    for (const std::uint64_t count : {1ULL, 200000ULL, 2000000ULL}) {
+      check_all_reduce(cluster, group, count, 1);
+    }
+  }
 }
 
 TEST(FabricChoice, AutoUsesTcpAndNamesTheHostThatHasNoDevice) {
@@ -159,14 +164,27 @@ TEST(FabricChoice, ALibraryThatIsTooOldOrNoLibfabricIsRefused) {
   EXPECT_EQ(other.status().message(), "libm.so.6 is no libfabric: it lacks a function");
 }
 
-TEST(FabricChoice, EfaSendsMessagesBecauseItEmulatesWrites) {
-  const auto library = FabricLibrary::open(SMDP_STRICT_PROVIDER);
+// Its provider emulates writes: without the writes of its device, and asked for an old interface.
+TEST(FabricChoice, EfaWritesOneVectorAtATimeIfItsDeviceDoes) {
   FabricEndpoint::Wanted wanted;
   wanted.writes = true;
   wanted.sends = wanted.receives = 1;
-  EXPECT_TRUE((*FabricEndpoint::open(*library, wanted))->can_write());
-  wanted.provider = "efa";
-  EXPECT_FALSE((*FabricEndpoint::open(*library, wanted))->can_write());
+  const auto open = [&](const char* device_writes, const char* version) {
+    const StrictEnvironment provider(
+        StrictVariables{{"STRICT_EFA_WRITES", device_writes}, {"STRICT_VERSION", version}});
+    return std::move(*FabricEndpoint::open(*FabricLibrary::open(SMDP_STRICT_PROVIDER), wanted));
+  };
+  for (const char* device_writes : {"0", "1"}) {
+    wanted.provider = "strict";
+    const auto other = open(device_writes, "1.18");
+    EXPECT_TRUE(other->can_write());
+    EXPECT_EQ(other->write_parts(), 2U);
+    wanted.provider = "efa";
+    const auto efa = open(device_writes, "1.22");
+    EXPECT_EQ(efa->can_write(), std::string(device_writes) == "1");
+    EXPECT_EQ(efa->write_parts(), 1U);
+    EXPECT_FALSE(open(device_writes, "1.17")->can_write());
+  }
 }
 
 TEST(FabricChoice, TheHandlersOfSignalsStay) {
@@ -424,6 +442,93 @@ TEST(FabricPort, AnImmediateWithoutAFrameIsDropped) {
     ASSERT_TRUE(ours->poll(at_ours).ok());
   }
   EXPECT_EQ(at_ours.froms.size(), 1U);
+}
+
+// As EFA's provider writes them: the two writes of a frame arrive in any order.
+TEST(FabricPort, AFrameOfTwoWritesIsTakenOnceBothHaveArrived) {
+  const StrictEnvironment provider(
+      StrictVariables{{"STRICT_NAME", "efa"}, {"STRICT_EFA_WRITES", "1"}, {"STRICT_SEED", "5"}});
+  const auto ours = open_port(1, 4096, {7});
+  const auto seven = open_port(1, 4096, {0});
+  ASSERT_TRUE(ours->writes());
+  ASSERT_EQ(ours->endpoint().write_parts(), 1U);
+  Received at_ours(*ours);
+  Received at_seven(*seven);
+  const auto place = *seven->endpoint().insert(*ours->endpoint().address());
+  std::vector<std::byte> memory(4096);
+  void* descriptor = seven->endpoint().register_memory(memory)->descriptor;
+  const auto write = [&](std::uint32_t slot, std::size_t at, std::size_t bytes, std::uint32_t immediate) {
+    const iovec part{memory.data(), bytes};
+    fi::Context context{};
+    const fi::RemotePart remote{ours->slots().base + slot * ours->slot_bytes() + at, bytes,
+                                ours->slots().key};
+    while (seven->endpoint().write(place, {&part, 1}, {&descriptor, 1}, remote, immediate, &context) ==
+           -EAGAIN) {
+    }
+    std::array<FabricEndpoint::Completion, 1> done{};
+    while (seven->endpoint().read(done) == 0) {
+    }
+    for (int i = 0; i < 100; ++i) {
+      ASSERT_TRUE(ours->poll(at_ours).ok());
+    }
+  };
+  constexpr std::uint32_t kIsPayload = 1U << 31U;
+  constexpr std::size_t kPayloadAt = 128;
+  const std::array<std::byte, 16> token{};
+  std::ranges::copy(fabric_tag(token, 1), memory.begin());
+  FrameHeader header;
+  header.type = FrameType::kPublish;
+  header.sender = 7;
+  header.payload = header.bytes = 1000;
+  encode(header, std::span(memory).subspan<sizeof(FabricPort::Tag), kFrameBytes>());
+  const auto write_prefix = [&](std::uint32_t slot) {
+    write(slot, kPayloadAt - FabricPort::kPrefixBytes, FabricPort::kPrefixBytes, slot);
+  };
+  const auto write_payload = [&](std::uint32_t slot) { write(slot, kPayloadAt, 1000, slot | kIsPayload); };
+  for (int round = 0; round < 2; ++round) {  // the slots are free again after the first
+    write_prefix(3);
+    write_payload(4);
+    EXPECT_TRUE(at_ours.froms.empty());
+    write_payload(3);
+    EXPECT_EQ(at_ours.froms, std::vector{7});
+    write_prefix(4);
+    EXPECT_EQ(at_ours.froms, (std::vector{7, 7}));
+    at_ours.froms.clear();
+  }
+  EXPECT_EQ(at_ours.bytes, 4000U);
+  header.payload = header.bytes = 0;
+  encode(header, std::span(memory).subspan<sizeof(FabricPort::Tag), kFrameBytes>());
+  write_prefix(5);
+  EXPECT_EQ(at_ours.froms, std::vector{7});
+  EXPECT_EQ(at_ours.bytes, 4000U);
+}
+
+TEST(FabricPort, AFrameOfTwoWritesThatCannotBeDeliveredFailsOnce) {
+  const StrictEnvironment provider(StrictVariables{{"STRICT_NAME", "efa"}, {"STRICT_EFA_WRITES", "1"}});
+  const auto seven = open_port(1, 4096, {0});
+  auto ours = open_port(1, 4096, {7});
+  const FabricPort::Target target{*seven->endpoint().insert(*ours->endpoint().address()), ours->slots(), 0};
+  ours.reset();
+  Received at_seven(*seven);
+  const std::vector<std::byte> bytes(1000);
+  FrameHeader header;
+  header.sender = 7;
+  header.payload = 1000;
+  const std::size_t tickets = seven->tickets();
+  for (std::size_t sent = 0; sent < 2 * tickets;) {
+    const auto staged = seven->stage(bytes);
+    sent += staged && seven->send(target, header, {staged->bytes.get(), bytes.size()}, staged->descriptor)
+                          ->has_value()
+                ? 1
+                : 0;
+    ASSERT_TRUE(seven->poll(at_seven).ok());
+  }
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_TRUE(seven->poll(at_seven).ok());
+  }
+  EXPECT_EQ(at_seven.failures, static_cast<int>(2 * tickets));
+  EXPECT_EQ(at_seven.sends, at_seven.failures);
+  EXPECT_EQ(seven->in_flight(), 0U);
 }
 
 TEST(FabricPort, ASlotThatIsLentIsReplacedByAnother) {

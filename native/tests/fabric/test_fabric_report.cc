@@ -28,7 +28,7 @@ constexpr FabricFacts kFacts{2, kAddressBytes, 1U << 20U};
 
 FabricReport sound_report() {
   FabricReport report;
-  report.provider = "strict";
+  report.provider = strict_name();
   report.writes = true;
   report.rails.push_back({16, {std::uint64_t{1} << 46U, 42, 64}, Bytes(kAddressBytes, std::byte{5})});
   report.rails.push_back({8, {std::uint64_t{1} << 45U, 43, 32}, Bytes(kAddressBytes, std::byte{6})});

@@ -118,20 +118,26 @@ std::vector<std::uint32_t> first_slots(const FabricPort& port) {
   return slots;
 }
 
-// The parameter: whether frames are written.
-class OverFabric : public ::testing::TestWithParam<bool> {
+enum class Way : std::uint8_t { kMessages, kWrites, kTwoWrites };  // for a frame, as EFA's provider needs
+
+class OverFabric : public ::testing::TestWithParam<Way> {
  protected:
   explicit OverFabric(std::string provider = "", std::size_t rails = 1)
-      : provider_(std::move(provider)), rails_(rails) {}
+      : provider_(std::move(provider)), rails_(rails) {
+    if (GetParam() == Way::kTwoWrites) {
+      efa_.emplace(StrictVariables{{"STRICT_NAME", "efa"}, {"STRICT_EFA_WRITES", "1"}});
+    }
+  }
+  static bool is_written() { return GetParam() != Way::kMessages; }
 
   void SetUp() override {
     FabricConnections connections;
     for (FakePeer& peer : rails_) {
       const std::size_t rail = connections.rails.size();
-      peer.port = open_port(GetParam() ? kSelf : -1, provider_, rail);
-      connections.rails.push_back(open_port(GetParam() ? kPeer : -1, provider_, rail));
+      peer.port = open_port(is_written() ? kSelf : -1, provider_, rail);
+      connections.rails.push_back(open_port(is_written() ? kPeer : -1, provider_, rail));
       FabricPort& port = *connections.rails.back();
-      ASSERT_EQ(port.writes(), GetParam());
+      ASSERT_EQ(port.writes(), is_written());
       const auto place = port.endpoint().insert(*peer.port->endpoint().address());
       peer.target = {*peer.port->endpoint().insert(*port.endpoint().address()), port.slots(), 0};
       peer.slots = first_slots(port);
@@ -181,7 +187,7 @@ class OverFabric : public ::testing::TestWithParam<bool> {
     }
     ASSERT_FALSE(peer.slots.empty());
     peer.target.slot = peer.slots.back();
-    if (GetParam()) {
+    if (is_written()) {
       peer.slots.pop_back();
     }
     while (!(*peer.port->send(peer.target, header, {staged->bytes.get(), bytes}, staged->descriptor))
@@ -197,7 +203,7 @@ class OverFabric : public ::testing::TestWithParam<bool> {
     header.piece = rail;
     header.offset = offset;
     const std::uint64_t frames = offset - std::exchange(peer.credits, offset);
-    const bool names_slots = GetParam() && type == FrameType::kFabricCredit;
+    const bool names_slots = is_written() && type == FrameType::kFabricCredit;
     header.payload = names_slots ? frames * sizeof(std::uint32_t) : 0;
     auto landing = stream_->events().place(kPeer, header);
     ASSERT_TRUE(landing);
@@ -216,6 +222,7 @@ class OverFabric : public ::testing::TestWithParam<bool> {
     transport_->post(kPeer, {header, payload, nullptr, [this] { ++completed_; }});
   }
 
+  std::optional<StrictEnvironment> efa_;
   std::string provider_;  // empty: the library's own name
   Loop loop_;
   Recorded* stream_ = nullptr;
@@ -654,18 +661,19 @@ class OverTwoRxms : public OverRxm {
 
 TEST_P(OverTwoRxms, BothEndpointsStayOpenIfAPeerHasNotLeft) { EXPECT_EQ(closed_with_transport(), 0U); }
 
-INSTANTIATE_TEST_SUITE_P(Writes, OverTwoRxms, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? "Written" : "AsMessages"; });
-INSTANTIATE_TEST_SUITE_P(Writes, OverTwoDevices, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? "Written" : "AsMessages"; });
-INSTANTIATE_TEST_SUITE_P(Writes, OverRxm, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? "Written" : "AsMessages"; });
-INSTANTIATE_TEST_SUITE_P(Writes, OverUnequalRails, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? "Written" : "AsMessages"; });
-INSTANTIATE_TEST_SUITE_P(Writes, OverTwoRails, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? "Written" : "AsMessages"; });
-INSTANTIATE_TEST_SUITE_P(Writes, OverFabric, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? "Written" : "AsMessages"; });
+constexpr auto kWays = {Way::kMessages, Way::kWrites, Way::kTwoWrites};
+constexpr auto kWaysOfRxm = {Way::kMessages, Way::kWrites};
+
+std::string name_of(const ::testing::TestParamInfo<Way>& info) {
+  return info.param == Way::kMessages ? "AsMessages" : info.param == Way::kWrites ? "Written" : "InTwoWrites";
+}
+
+INSTANTIATE_TEST_SUITE_P(Writes, OverTwoRxms, ::testing::ValuesIn(kWaysOfRxm), name_of);
+INSTANTIATE_TEST_SUITE_P(Writes, OverTwoDevices, ::testing::ValuesIn(kWays), name_of);
+INSTANTIATE_TEST_SUITE_P(Writes, OverRxm, ::testing::ValuesIn(kWaysOfRxm), name_of);
+INSTANTIATE_TEST_SUITE_P(Writes, OverUnequalRails, ::testing::ValuesIn(kWays), name_of);
+INSTANTIATE_TEST_SUITE_P(Writes, OverTwoRails, ::testing::ValuesIn(kWays), name_of);
+INSTANTIATE_TEST_SUITE_P(Writes, OverFabric, ::testing::ValuesIn(kWays), name_of);
 
 }  // namespace
 }  // namespace smdp

@@ -46,6 +46,9 @@ inline constexpr int kWaitNone = 0;
 inline constexpr int kWaitFd = 3;
 inline constexpr int kGetWait = 5;
 inline constexpr int kEnable = 6;
+inline constexpr int kOptEndpoint = 0;
+// An option of EFA's provider, unknown to older libraries: bool, its device has no writes.
+inline constexpr int kOptEfaEmulatedWrite = -(0xefa << 16) + 2;
 // Errors beside those of errno.h, and their sign: functions return negative ones.
 inline constexpr int kErrorAvailable = 259;
 inline constexpr int kErrorTruncated = 265;
@@ -245,6 +248,12 @@ struct WriteMessage {
   std::uint64_t data;
 };
 
+struct EpOps {
+  std::size_t size;
+  void* cancel;
+  int (*getopt)(Fid* ep, int level, int option, void* value, std::size_t* bytes);
+};
+
 struct CmOps {
   std::size_t size;
   int (*setname)(Fid* ep, void* address, std::size_t bytes);
@@ -273,7 +282,7 @@ struct RmaOps {
 
 struct Ep {
   Fid fid;
-  void* ops;
+  EpOps* ops;
   CmOps* cm;
   MsgOps* msg;
   RmaOps* rma;

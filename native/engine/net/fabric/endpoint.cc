@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::uint64_t kMessages = fi::kMsg | fi::kSend | fi::kRecv;
 constexpr std::uint64_t kWrites = fi::kRma | fi::kWrite | fi::kRemoteWrite;
-// This provider emulates a write of two vectors with an immediate, whatever its device can do. If the sender
-// of an emulated write dies, the receiver's provider ends the process.
+// If its device has no writes, this provider emulates them; and always a write of two vectors with an
+// immediate. If the sender of an emulated write dies, the receiver's provider ends the process.
 constexpr std::string_view kEmulatesWrites = "efa";
 // This provider connects processes of one host only, which the engine's own shared memory does. It also
 // unmaps the memory of an endpoint that is closed while other endpoints of the process use it.
@@ -59,6 +59,12 @@ Result<std::unique_ptr<FabricEndpoint>> FabricEndpoint::open(const FabricLibrary
   if (!status.ok()) {
     return status;
   }
+  if (made->can_write() && made->emulates_writes()) {
+    made.reset();
+    Wanted messages = wanted;
+    messages.writes = false;
+    return open(library, messages);
+  }
   return made;
 }
 
@@ -83,6 +89,18 @@ FabricEndpoint::~FabricEndpoint() {
 std::string FabricEndpoint::device() const { return std::string(name_of_domain(*info_)); }
 
 std::size_t FabricEndpoint::sends() const { return std::min(wanted_.sends, info_->tx_attr->size); }
+
+std::size_t FabricEndpoint::write_parts() const { return provider() == kEmulatesWrites ? 1 : parts(); }
+
+// Libraries that do not know the option emulate writes too.
+bool FabricEndpoint::emulates_writes() {
+  bool emulates = true;
+  std::size_t bytes = sizeof(emulates);
+  return provider() == kEmulatesWrites &&
+         (endpoint_->ops->getopt(&endpoint_->fid, fi::kOptEndpoint, fi::kOptEfaEmulatedWrite, &emulates,
+                                 &bytes) != 0 ||
+          emulates);
+}
 
 std::size_t FabricEndpoint::receives() const { return std::min(wanted_.receives, info_->rx_attr->size); }
 
@@ -133,7 +151,7 @@ Status FabricEndpoint::find() {
   }
   hints->caps = kMessages;
   const int got = ask(*hints);
-  if (info_ != nullptr && wanted_.writes && provider() != kEmulatesWrites) {
+  if (info_ != nullptr && wanted_.writes) {
     fi::Info* const without = std::exchange(info_, nullptr);
     if (hints->fabric_attr->prov_name == nullptr) {
       hints->fabric_attr->prov_name = ::strdup(without->fabric_attr->prov_name);
@@ -169,8 +187,8 @@ int FabricEndpoint::ask(fi::Info& hints) {
   int got = 0;
   for (const char* source : sources) {
     fi::Info* all = nullptr;
-    got =
-        library_.getinfo(kFabricVersion, source, nullptr, source == nullptr ? 0 : fi::kSource, &hints, &all);
+    got = library_.getinfo(library_.interface_version(), source, nullptr, source == nullptr ? 0 : fi::kSource,
+                           &hints, &all);
     const auto devices = candidates(got == 0 ? all : nullptr);
     const auto chosen = std::ranges::find_if(devices, [this](const fi::Info* one) {
       return wanted_.device.empty() || name_of_domain(*one) == wanted_.device;

@@ -55,6 +55,8 @@ class FabricEndpoint {
 
   // Whether peers can write into this endpoint's memory with an immediate.
   [[nodiscard]] bool can_write() const { return wanted_.writes && (info_->caps & fi::kRma) != 0; }
+  // The vectors of memory that one write may consist of.
+  [[nodiscard]] std::size_t write_parts() const;
 
   // What other endpoints of this provider need to send to this one.
   Result<Bytes> address();
@@ -104,6 +106,7 @@ class FabricEndpoint {
   int ask(fi::Info& hints);
   Status create();
   int open_queue();
+  [[nodiscard]] bool emulates_writes();
   [[nodiscard]] bool suits(const fi::Info& info) const;
   [[nodiscard]] std::vector<const fi::Info*> candidates(const fi::Info* first) const;
   Completion read_error();

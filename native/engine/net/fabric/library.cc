@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string>
 
@@ -53,13 +54,15 @@ Result<FabricLibrary> FabricLibrary::open(const std::string& path) {
     return Status(Code::kUnsupported,
                   (path.empty() ? kName : path) + " is no libfabric: it lacks a function");
   }
-  if (found.version() < kFabricVersion) {
+  if (found.version() < kOldestFabric) {
     return Status(Code::kUnsupported, "libfabric " + version_text(found.version()) +
-                                          " is too old: the engine needs " + version_text(kFabricVersion) +
+                                          " is too old: the engine needs " + version_text(kOldestFabric) +
                                           " or newer (or SMDP_TRANSPORT=tcp)");
   }
   return found;
 }
+
+std::uint32_t FabricLibrary::interface_version() const { return std::min(version(), kNewestFabric); }
 
 Status FabricLibrary::error(const std::string& what, long returned) const {
   const int error = static_cast<int>(-returned);

@@ -21,11 +21,17 @@ struct FabricLibrary {
   // `path`: SMDP_LIBFABRIC; empty: libfabric.so.1 as the dynamic linker finds it, or AWS's folder.
   static Result<FabricLibrary> open(const std::string& path);
 
+  // The interface to ask for.
+  [[nodiscard]] std::uint32_t interface_version() const;
+
   // "<what>: <reason>", for a negative return value.
   [[nodiscard]] Status error(const std::string& what, long returned) const;
 };
 
-// The interface that the engine asks for; older libraries are refused.
-inline constexpr std::uint32_t kFabricVersion = fi::version(1, 14);
+// Older libraries are refused.
+inline constexpr std::uint32_t kOldestFabric = fi::version(1, 14);
+// The newest interface that the engine asks for. Asked for an older one, EFA's provider leaves the RDMA of
+// some devices unused, those of ml.p4d and ml.p5 among them.
+inline constexpr std::uint32_t kNewestFabric = fi::version(1, 18);
 
 }  // namespace smdp

@@ -31,6 +31,10 @@ constexpr std::chrono::milliseconds kSendDrainTime{200};
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kPayloadAt = 128;  // in a receive buffer, so that payloads are aligned to cache lines
 constexpr std::size_t kPrefixStride = 128;
+// A frame that is two writes: bit of the immediate of its payload; and what has arrived in a slot.
+constexpr std::uint32_t kIsPayload = 1U << 31U;
+constexpr std::uint8_t kPrefixPart = 1;
+constexpr std::uint8_t kPayloadPart = 2;
 static_assert(FabricPort::kMostSlots == kMostReceives + kMostLent);
 static_assert(FabricPort::kPrefixBytes <= kPayloadAt && FabricPort::kPrefixBytes <= kPrefixStride);
 
@@ -107,12 +111,15 @@ FabricPort::FabricPort(std::unique_ptr<FabricEndpoint> endpoint, const Wanted& w
       most_lent_(std::min(most_lent(wanted), endpoint->receives() - kLeastWindow)),
       most_staged_(std::max(kStages / wanted.rails, kLeastOfEach)),
       buffers_(endpoint->receives()),
-      slots_(endpoint->sends()),
+      // Two writes each.
+      sends_(endpoint->can_write() && endpoint->write_parts() == 1 ? (endpoint->sends() + 1) / 2
+                                                                   : endpoint->sends()),
       endpoint_(std::move(endpoint)) {
-  for (std::size_t i = slots_.size(); i-- > 0;) {
-    slots_[i].index = i;
-    free_slots_.push_back(i);
+  for (std::size_t i = sends_.size(); i-- > 0;) {
+    sends_[i].frame.index = sends_[i].payload.index = i;
+    free_sends_.push_back(i);
   }
+  waiting_.reserve(sends_.size());
   // Every writer needs slots of its own.
   const std::size_t needed = wanted.writers.size() * window_;
   writes_ = endpoint_->can_write() && needed + most_lent_ == receives_;
@@ -120,6 +127,7 @@ FabricPort::FabricPort(std::unique_ptr<FabricEndpoint> endpoint, const Wanted& w
     return;
   }
   writers_.assign(receives_, -1);
+  parts_.assign(receives_, 0);
   spares_.reserve(receives_);
   for (std::size_t slot = 0; slot < receives_; ++slot) {
     if (slot < needed) {
@@ -150,6 +158,7 @@ void FabricPort::drain(std::span<FabricPort* const> ports) {
 
 // False: sends are in progress.
 bool FabricPort::settle() {
+  write_prefixes(nullptr);
   while (in_flight() > 0 && !is_drained_) {
     if (next_ == completed_) {
       next_ = 0;
@@ -165,7 +174,7 @@ bool FabricPort::settle() {
     }
     const auto& operation = *reinterpret_cast<const Operation*>(one.context);
     if (!operation.receives) {
-      free_slots_.push_back(operation.index);
+      end_part(operation.index, {}, nullptr);
     }
   }
   return true;
@@ -173,7 +182,7 @@ bool FabricPort::settle() {
 
 Status FabricPort::prepare() {
   Result<Mapping> received = map(receives_ * stride_);
-  const std::size_t prefixes = pages(slots_.size() * kPrefixStride);
+  const std::size_t prefixes = pages(sends_.size() * kPrefixStride);
   Result<Mapping> sending = map(prefixes + most_staged_ * pages(payload_bytes_));
   if (!received.ok() || !sending.ok()) {
     return received.ok() ? sending.status() : received.status();
@@ -233,10 +242,11 @@ std::optional<FabricPort::Staged> FabricPort::stage(std::span<const std::byte> p
 
 Result<std::optional<std::size_t>> FabricPort::send(const Target& to, const FrameHeader& header,
                                                     std::span<const std::byte> payload, void* descriptor) {
-  if (free_slots_.empty()) {
+  if (free_sends_.empty()) {
     return std::optional<std::size_t>();
   }
-  const std::size_t ticket = free_slots_.back();
+  const std::size_t ticket = free_sends_.back();
+  Send& send = sends_[ticket];
   const auto prefix = send_slab_.bytes().subspan(ticket * kPrefixStride, kPrefixBytes);
   std::ranges::copy(tag_, prefix.begin());
   encode(header, prefix.subspan<sizeof(Tag), kFrameBytes>());
@@ -247,20 +257,79 @@ Result<std::optional<std::size_t>> FabricPort::send(const Target& to, const Fram
   const std::size_t used = payload.empty() ? 1 : 2;
   const auto sent_parts = std::span(parts).first(used);
   const auto sent_descriptors = std::span(descriptors).first(used);
-  fi::Context* const context = &slots_[ticket].context;
-  const fi::RemotePart remote{to.slots.base + to.slot * stride_ + kPayloadAt - kPrefixBytes,
-                              kPrefixBytes + payload.size(), to.slots.key};
-  const long got = writes_
-                       ? endpoint_->write(to.place, sent_parts, sent_descriptors, remote, to.slot, context)
-                       : endpoint_->send(to.place, sent_parts, sent_descriptors, context);
-  if (got == -EAGAIN) {
+  const std::uint64_t remote = to.slots.base + to.slot * stride_ + kPayloadAt;
+  if (!writes_) {
+    return begin(ticket, endpoint_->send(to.place, sent_parts, sent_descriptors, &send.frame.context));
+  }
+  if (writes_in_two() && used == 2) {
+    const long got =
+        endpoint_->write(to.place, sent_parts.last(1), sent_descriptors.last(1),
+                         {remote, payload.size(), to.slots.key}, to.slot | kIsPayload, &send.payload.context);
+    const auto begun = begin(ticket, got);
+    if (begun.ok() && *begun) {
+      ++send.in_progress;
+      send.prefix_to = to;
+      waiting_.push_back(ticket);  // reserved: does not allocate
+      write_prefixes(nullptr);
+    }
+    return begun;
+  }
+  return begin(ticket, endpoint_->write(to.place, sent_parts, sent_descriptors,
+                                        {remote - kPrefixBytes, kPrefixBytes + payload.size(), to.slots.key},
+                                        to.slot, &send.frame.context));
+}
+
+// `posted`: what the endpoint returned for the first operation of a send.
+Result<std::optional<std::size_t>> FabricPort::begin(std::size_t ticket, long posted) {
+  if (posted == -EAGAIN) {
     return std::optional<std::size_t>();
   }
-  if (got != 0) {
-    return endpoint_->error("sending over the fabric failed", got);
+  if (posted != 0) {
+    return endpoint_->error("sending over the fabric failed", posted);
   }
-  free_slots_.pop_back();
+  free_sends_.pop_back();
+  sends_[ticket].in_progress = 1;
   return std::optional(ticket);
+}
+
+long FabricPort::write_prefix(std::size_t ticket) {
+  Send& send = sends_[ticket];
+  const Target& to = send.prefix_to;
+  const iovec part{send_slab_.bytes().data() + ticket * kPrefixStride, kPrefixBytes};
+  const fi::RemotePart remote{to.slots.base + to.slot * stride_ + kPayloadAt - kPrefixBytes, kPrefixBytes,
+                              to.slots.key};
+  return endpoint_->write(to.place, {&part, 1}, {&send_descriptor_, 1}, remote, to.slot, &send.frame.context);
+}
+
+// The payloads of these frames are on their way. Without `events`, a prefix that fails waits for poll().
+void FabricPort::write_prefixes(Events* events) {
+  while (!waiting_.empty()) {
+    const std::size_t ticket = waiting_.front();
+    const long got = write_prefix(ticket);
+    if (got == -EAGAIN || (got != 0 && events == nullptr)) {
+      return;
+    }
+    waiting_.erase(waiting_.begin());
+    if (got != 0) {
+      end_part(ticket, endpoint_->error("sending over the fabric failed", got), events);
+    }
+  }
+}
+
+// Of a send, which ends with its last part. `events`: null, the end is not reported.
+void FabricPort::end_part(std::size_t ticket, const Status& why, Events* events) {
+  Send& send = sends_[ticket];
+  if (send.why.ok()) {
+    send.why = why;
+  }
+  if (--send.in_progress > 0) {
+    return;
+  }
+  free_sends_.push_back(ticket);
+  const Status ended = std::exchange(send.why, Status());
+  if (events != nullptr) {
+    events->sent(ticket, ended);
+  }
 }
 
 // --- Receiving ---
@@ -275,8 +344,9 @@ long FabricPort::post(std::size_t buffer) {
 }
 
 // A slot holds the job's tag only between a write and its end: an immediate without a write is no frame.
-void FabricPort::wipe(std::size_t buffer) const {
+void FabricPort::wipe(std::size_t buffer) {
   std::ranges::fill(receive_buffer(buffer).first<sizeof(Tag)>(), std::byte{0});
+  parts_[buffer] = 0;
 }
 
 void FabricPort::give_back(std::size_t buffer, int from) {
@@ -367,9 +437,15 @@ void FabricPort::arrived(std::size_t buffer, std::size_t bytes, Events& events) 
 }
 
 // A provider does not report how many bytes were written, so the header does.
-void FabricPort::written(std::uint64_t slot, Events& events) {
+void FabricPort::written(std::uint64_t immediate, Events& events) {
+  const bool in_two = writes_in_two();
+  const std::uint64_t slot = in_two ? immediate & ~std::uint64_t{kIsPayload} : immediate;
   if (!writes_ || slot >= receives_ || writers_[slot] < 0) {
     return;  // of another job, or of none
+  }
+  parts_[slot] |= in_two && slot != immediate ? kPayloadPart : kPrefixPart;
+  if ((parts_[slot] & kPrefixPart) == 0) {
+    return;
   }
   const auto memory = receive_buffer(slot);
   if (!std::ranges::equal(memory.first<sizeof(Tag)>(), tag_)) {
@@ -379,6 +455,9 @@ void FabricPort::written(std::uint64_t slot, Events& events) {
   std::optional<FrameHeader> header = decode(encoded);
   if (header && (header->payload > payload_bytes_ || std::cmp_not_equal(header->sender, writers_[slot]))) {
     header.reset();
+  }
+  if (in_two && header && header->payload > 0 && (parts_[slot] & kPayloadPart) == 0) {
+    return;
   }
   const auto payload = memory.subspan(kPrefixBytes, header ? header->payload : 0);
   events.received(static_cast<std::uint32_t>(writers_[slot]), header, payload, slot);
@@ -394,11 +473,11 @@ Status FabricPort::complete(const FabricEndpoint::Completion& completion, Events
   }
   const auto& operation = *reinterpret_cast<const Operation*>(completion.context);
   if (!operation.receives) {
-    free_slots_.push_back(operation.index);
-    events.sent(operation.index,
-                completion.error == 0
-                    ? Status()
-                    : endpoint_->error("the fabric could not deliver a frame", -completion.error));
+    end_part(operation.index,
+             completion.error == 0
+                 ? Status()
+                 : endpoint_->error("the fabric could not deliver a frame", -completion.error),
+             &events);
   } else if (completion.error == 0) {
     arrived(operation.index, completion.bytes, events);
   } else if (completion.error == fi::kErrorTruncated) {
@@ -419,6 +498,7 @@ Result<bool> FabricPort::poll(Events& events) {
     completed_ = endpoint_->read(completions_);
   }
   any = any || next_ < completed_;
+  write_prefixes(&events);
   while (next_ < completed_) {
     // Counted first: where an event throws, the next call continues behind it.
     if (Status status = complete(completions_[next_++], events); !status.ok()) {

@@ -8,7 +8,8 @@
 //   writes    each buffer is the slot of one sender at a time. The sender writes the frame into the
 //             slot, with the slot's number as the immediate that the receiver reads. No other rank is
 //             given the slot before its frame has been taken, so a write that is late, or whose sender
-//             has died, does no harm
+//             has died, does no harm. Where a provider writes only one vector at a time, payload and prefix
+//             are two writes, which arrive in any order
 //
 // Belongs to one thread at a time; only a lent buffer may return from another.
 #pragma once
@@ -104,8 +105,8 @@ class FabricPort {
   // The ticket of the send; nullopt: try again after poll(). An error: the frame cannot be sent to this peer.
   Result<std::optional<std::size_t>> send(const Target& to, const FrameHeader& header,
                                           std::span<const std::byte> payload, void* descriptor);
-  [[nodiscard]] std::size_t in_flight() const { return slots_.size() - free_slots_.size(); }
-  [[nodiscard]] std::size_t tickets() const { return slots_.size(); }
+  [[nodiscard]] std::size_t in_flight() const { return sends_.size() - free_sends_.size(); }
+  [[nodiscard]] std::size_t tickets() const { return sends_.size(); }
 
   void give_back(std::size_t buffer, int from);
   // Leaves the buffer with the owner of the returned object. Another buffer takes the sender's next frame.
@@ -126,6 +127,13 @@ class FabricPort {
     fi::Context context{};  // first: the library returns its address
     bool receives = false;
     std::size_t index = 0;
+  };
+  struct Send {
+    Operation frame;    // or its prefix
+    Operation payload;  // where this is a write of its own
+    std::size_t in_progress = 0;
+    Status why;          // of the first that failed
+    Target prefix_to{};  // while the prefix waits
   };
   // Outlives the port as long as a buffer is lent.
   struct ReceiveMemory {
@@ -155,14 +163,19 @@ class FabricPort {
   Status post_all();
   // The whole frame in a receive buffer.
   [[nodiscard]] std::span<std::byte> receive_buffer(std::size_t index) const;
-  void wipe(std::size_t buffer) const;
+  void wipe(std::size_t buffer);
   bool take_returned();
   long post(std::size_t buffer);
   bool repost(Events& events);
   Status complete(const FabricEndpoint::Completion& completion, Events& events);
+  [[nodiscard]] bool writes_in_two() const { return writes_ && endpoint_->write_parts() == 1; }
+  Result<std::optional<std::size_t>> begin(std::size_t ticket, long posted);
+  long write_prefix(std::size_t ticket);
+  void write_prefixes(Events* events);
+  void end_part(std::size_t ticket, const Status& why, Events* events);
   bool settle();
   void arrived(std::size_t buffer, std::size_t bytes, Events& events);
-  void written(std::uint64_t slot, Events& events);
+  void written(std::uint64_t immediate, Events& events);
 
   Tag tag_;
   std::size_t payload_bytes_;
@@ -172,6 +185,7 @@ class FabricPort {
   bool writes_ = false;
   Slots own_slots_;
   std::vector<int> writers_;         // by slot: the rank that may write to it, -1: none
+  std::vector<std::uint8_t> parts_;  // by slot: what has been written of a frame, if that takes two writes
   std::vector<std::size_t> spares_;  // slots of no rank, to replace lent ones
   std::size_t lent_ = 0;
   std::size_t most_lent_ = 0;
@@ -181,8 +195,9 @@ class FabricPort {
   void* receive_descriptor_ = nullptr;
   void* send_descriptor_ = nullptr;
   std::vector<Operation> buffers_;
-  std::vector<Operation> slots_;
-  std::vector<std::size_t> free_slots_;
+  std::vector<Send> sends_;  // by ticket
+  std::vector<std::size_t> free_sends_;
+  std::vector<std::size_t> waiting_;  // tickets whose prefix the endpoint refused
   std::shared_ptr<std::vector<std::size_t>> free_stages_ = std::make_shared<std::vector<std::size_t>>();
   std::vector<Repost> to_post_;
   std::array<FabricEndpoint::Completion, 8> completions_{};
