@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs the engine's tests that connect ranks of several hosts over a fabric: run.sh [PROVIDER[/RAILS]]..., by default
-# the strict provider (strict_provider.cc), with one rail for each rank and with 3, and in the place of EFA's (efa), and
+# the strict provider (strict_provider.cc), with one rail for each rank and with 3, and with the rules of EFA's (efa), and
 # libfabric's tcp;ofi_rxm and sockets.
 # Prints a count for each and exits with 1 if any test failed. Uses the build of ../run.sh release.
 set -eu

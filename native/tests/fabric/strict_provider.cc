@@ -7,12 +7,11 @@
 //                without a posted receive buffer (the engine's credits are to prevent that)
 //   writes       only with the key that the provider drew, within memory that is open to writes, and with an
 //                immediate of 4 bytes; the bytes arrive in random order, the immediate after them, and the
-//                receiver hears neither of the length nor of the context
+//                receiver hears neither of the length nor of the context. Under the name efa, a write of two
+//                vectors is always emulated, and every write unless STRICT_EFA_WRITES is 1 and the interface
+//                that was asked for is 1.18 or newer. An emulated write breaks a rule
 //   completions  in random order, delayed, on both sides; the memory of a send is read until its completion
 //   calls        return -EAGAIN at random, also where there is room; progress only in the queue's read()
-//                As the provider efa, it emulates writes, and always those of two vectors: an emulated
-//                write breaks a rule. With STRICT_EFA_WRITES=1 its device has writes, which it uses if it
-//                was asked for the interface 1.18 or newer
 //   addresses    of 32 bytes
 //   waits        none: a completion queue with a wait object is refused
 //

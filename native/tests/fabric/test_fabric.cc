@@ -472,7 +472,6 @@ TEST(FabricPort, AFrameOfTwoWritesIsTakenOnceBothHaveArrived) {
       ASSERT_TRUE(ours->poll(at_ours).ok());
     }
   };
-  constexpr std::uint32_t kIsPayload = 1U << 31U;
   constexpr std::size_t kPayloadAt = 128;
   const std::array<std::byte, 16> token{};
   std::ranges::copy(fabric_tag(token, 1), memory.begin());
@@ -482,10 +481,16 @@ TEST(FabricPort, AFrameOfTwoWritesIsTakenOnceBothHaveArrived) {
   header.payload = header.bytes = 1000;
   encode(header, std::span(memory).subspan<sizeof(FabricPort::Tag), kFrameBytes>());
   const auto write_prefix = [&](std::uint32_t slot) {
-    write(slot, kPayloadAt - FabricPort::kPrefixBytes, FabricPort::kPrefixBytes, slot);
+    write(slot, kPayloadAt - FabricPort::kPrefixBytes, FabricPort::kPrefixBytes,
+          seven->immediate(slot, false));
   };
-  const auto write_payload = [&](std::uint32_t slot) { write(slot, kPayloadAt, 1000, slot | kIsPayload); };
-  for (int round = 0; round < 2; ++round) {  // the slots are free again after the first
+  const auto write_payload = [&](std::uint32_t slot) {
+    write(slot, kPayloadAt, 1000, seven->immediate(slot, true));
+  };
+  const auto strange = open_port(2, 4096, {0});  // of another session
+  for (int round = 0; round < 2; ++round) {      // the slots are free again after the first
+    write(3, kPayloadAt, 8, strange->immediate(3, true));
+    write(4, kPayloadAt, 8, strange->immediate(4, false));
     write_prefix(3);
     write_payload(4);
     EXPECT_TRUE(at_ours.froms.empty());

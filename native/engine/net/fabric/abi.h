@@ -47,7 +47,8 @@ inline constexpr int kWaitFd = 3;
 inline constexpr int kGetWait = 5;
 inline constexpr int kEnable = 6;
 inline constexpr int kOptEndpoint = 0;
-// An option of EFA's provider, unknown to older libraries: bool, its device has no writes.
+// An option of EFA's provider, unknown to older libraries. Its value is a bool: whether the endpoint emulates
+// writes.
 inline constexpr int kOptEfaEmulatedWrite = -(0xefa << 16) + 2;
 // Errors beside those of errno.h, and their sign: functions return negative ones.
 inline constexpr int kErrorAvailable = 259;

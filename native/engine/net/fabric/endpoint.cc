@@ -248,7 +248,7 @@ Status FabricEndpoint::create() {
   return got == 0 ? Status() : failed("enabling the endpoint failed", got);
 }
 
-// With a descriptor that wakes the loop, where the provider has one; EFA has none.
+// With a descriptor that wakes the loop, where the provider has one. EFA has one only in new libraries.
 int FabricEndpoint::open_queue() {
   fi::CqAttr attr{};
   attr.size = sends() + receives();

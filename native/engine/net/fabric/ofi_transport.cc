@@ -326,8 +326,9 @@ bool OfiTransport::fall_asleep() {
   if (broken_ || !wakes_) {
     return true;
   }
-  is_due_ = is_due_ ||
-            std::ranges::any_of(rails_, [](const auto& rail) { return !rail->port->endpoint().may_wait(); });
+  is_due_ = is_due_ || std::ranges::any_of(rails_, [](const auto& rail) {
+              return rail->port->has_waiting() || !rail->port->endpoint().may_wait();
+            });
   return !is_due_;
 }
 

@@ -31,8 +31,13 @@ constexpr std::chrono::milliseconds kSendDrainTime{200};
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kPayloadAt = 128;  // in a receive buffer, so that payloads are aligned to cache lines
 constexpr std::size_t kPrefixStride = 128;
-// A frame that is two writes: bit of the immediate of its payload; and what has arrived in a slot.
+// In the immediates of a frame that is two writes: bits of the slot and of the tag, and a bit for the
+// payload.
+constexpr std::uint32_t kSlotBits = 9;
+constexpr std::uint32_t kSlotMask = (1U << kSlotBits) - 1;
 constexpr std::uint32_t kIsPayload = 1U << 31U;
+static_assert(FabricPort::kMostSlots <= kSlotMask);
+// What has arrived of it in its slot.
 constexpr std::uint8_t kPrefixPart = 1;
 constexpr std::uint8_t kPayloadPart = 2;
 static_assert(FabricPort::kMostSlots == kMostReceives + kMostLent);
@@ -72,7 +77,7 @@ FabricEndpoint::Wanted endpoint_of(const FabricPort::Wanted& wanted) {
   endpoint.source = wanted.source;
   endpoint.device = wanted.device;
   endpoint.message_bytes = FabricPort::kPrefixBytes + wanted.payload_bytes;
-  endpoint.sends = kSends;
+  endpoint.sends = 2 * kSends;  // a frame may be two writes
   endpoint.receives = std::min(wanted.peers * window_of(wanted), most_receives(wanted)) + most_lent(wanted);
   endpoint.peers = wanted.peers;
   endpoint.writes = !wanted.writers.empty();
@@ -111,9 +116,7 @@ FabricPort::FabricPort(std::unique_ptr<FabricEndpoint> endpoint, const Wanted& w
       most_lent_(std::min(most_lent(wanted), endpoint->receives() - kLeastWindow)),
       most_staged_(std::max(kStages / wanted.rails, kLeastOfEach)),
       buffers_(endpoint->receives()),
-      // Two writes each.
-      sends_(endpoint->can_write() && endpoint->write_parts() == 1 ? (endpoint->sends() + 1) / 2
-                                                                   : endpoint->sends()),
+      sends_(std::min(endpoint->sends(), kSends)),
       endpoint_(std::move(endpoint)) {
   for (std::size_t i = sends_.size(); i-- > 0;) {
     sends_[i].frame.index = sends_[i].payload.index = i;
@@ -174,7 +177,7 @@ bool FabricPort::settle() {
     }
     const auto& operation = *reinterpret_cast<const Operation*>(one.context);
     if (!operation.receives) {
-      end_part(operation.index, {}, nullptr);
+      end_part(operation.index, 0, nullptr);
     }
   }
   return true;
@@ -262,21 +265,28 @@ Result<std::optional<std::size_t>> FabricPort::send(const Target& to, const Fram
     return begin(ticket, endpoint_->send(to.place, sent_parts, sent_descriptors, &send.frame.context));
   }
   if (writes_in_two() && used == 2) {
-    const long got =
-        endpoint_->write(to.place, sent_parts.last(1), sent_descriptors.last(1),
-                         {remote, payload.size(), to.slots.key}, to.slot | kIsPayload, &send.payload.context);
+    const long got = endpoint_->write(to.place, sent_parts.last(1), sent_descriptors.last(1),
+                                      {remote, payload.size(), to.slots.key}, immediate(to.slot, true),
+                                      &send.payload.context);
     const auto begun = begin(ticket, got);
     if (begun.ok() && *begun) {
       ++send.in_progress;
       send.prefix_to = to;
-      waiting_.push_back(ticket);  // reserved: does not allocate
-      write_prefixes(nullptr);
+      if (write_prefix(ticket) != 0) {
+        waiting_.push_back(ticket);  // reserved: does not allocate. poll() reports an error
+      }
     }
     return begun;
   }
-  return begin(ticket, endpoint_->write(to.place, sent_parts, sent_descriptors,
-                                        {remote - kPrefixBytes, kPrefixBytes + payload.size(), to.slots.key},
-                                        to.slot, &send.frame.context));
+  return begin(ticket,
+               endpoint_->write(to.place, sent_parts, sent_descriptors,
+                                {remote - kPrefixBytes, kPrefixBytes + payload.size(), to.slots.key},
+                                writes_in_two() ? immediate(to.slot, false) : to.slot, &send.frame.context));
+}
+
+std::uint32_t FabricPort::immediate(std::uint32_t slot, bool is_payload) const {
+  const std::uint32_t proof = (Reader(tag_).get<std::uint32_t>() << kSlotBits) & ~kIsPayload;
+  return slot | proof | (is_payload ? kIsPayload : 0);
 }
 
 // `posted`: what the endpoint returned for the first operation of a send.
@@ -298,37 +308,38 @@ long FabricPort::write_prefix(std::size_t ticket) {
   const iovec part{send_slab_.bytes().data() + ticket * kPrefixStride, kPrefixBytes};
   const fi::RemotePart remote{to.slots.base + to.slot * stride_ + kPayloadAt - kPrefixBytes, kPrefixBytes,
                               to.slots.key};
-  return endpoint_->write(to.place, {&part, 1}, {&send_descriptor_, 1}, remote, to.slot, &send.frame.context);
+  return endpoint_->write(to.place, {&part, 1}, {&send_descriptor_, 1}, remote, immediate(to.slot, false),
+                          &send.frame.context);
 }
 
-// The payloads of these frames are on their way. Without `events`, a prefix that fails waits for poll().
+// The payloads of these frames are on their way. A refusal may be about one peer only.
 void FabricPort::write_prefixes(Events* events) {
-  while (!waiting_.empty()) {
-    const std::size_t ticket = waiting_.front();
+  for (std::size_t i = 0; i < waiting_.size();) {
+    const std::size_t ticket = waiting_[i];
     const long got = write_prefix(ticket);
-    if (got == -EAGAIN || (got != 0 && events == nullptr)) {
-      return;
+    if (got == -EAGAIN) {
+      ++i;
+      continue;
     }
-    waiting_.erase(waiting_.begin());
+    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
     if (got != 0) {
-      end_part(ticket, endpoint_->error("sending over the fabric failed", got), events);
+      end_part(ticket, static_cast<int>(-got), events);  // may send, which only appends
     }
   }
 }
 
 // Of a send, which ends with its last part. `events`: null, the end is not reported.
-void FabricPort::end_part(std::size_t ticket, const Status& why, Events* events) {
+void FabricPort::end_part(std::size_t ticket, int error, Events* events) {
   Send& send = sends_[ticket];
-  if (send.why.ok()) {
-    send.why = why;
-  }
+  send.error = send.error == 0 ? error : send.error;
   if (--send.in_progress > 0) {
     return;
   }
-  free_sends_.push_back(ticket);
-  const Status ended = std::exchange(send.why, Status());
+  free_sends_.push_back(ticket);  // first: there may be no memory for the text
+  const int failed = std::exchange(send.error, 0);
   if (events != nullptr) {
-    events->sent(ticket, ended);
+    events->sent(ticket,
+                 failed == 0 ? Status() : endpoint_->error("the fabric could not deliver a frame", -failed));
   }
 }
 
@@ -437,15 +448,21 @@ void FabricPort::arrived(std::size_t buffer, std::size_t bytes, Events& events) 
 }
 
 // A provider does not report how many bytes were written, so the header does.
-void FabricPort::written(std::uint64_t immediate, Events& events) {
+void FabricPort::written(std::uint64_t number, Events& events) {
   const bool in_two = writes_in_two();
-  const std::uint64_t slot = in_two ? immediate & ~std::uint64_t{kIsPayload} : immediate;
+  const std::uint64_t slot = in_two ? number & kSlotMask : number;
   if (!writes_ || slot >= receives_ || writers_[slot] < 0) {
     return;  // of another job, or of none
   }
-  parts_[slot] |= in_two && slot != immediate ? kPayloadPart : kPrefixPart;
-  if ((parts_[slot] & kPrefixPart) == 0) {
-    return;
+  if (in_two) {
+    const bool is_payload = (number & kIsPayload) != 0;
+    if (number != immediate(static_cast<std::uint32_t>(slot), is_payload)) {
+      return;  // of another job
+    }
+    parts_[slot] |= is_payload ? kPayloadPart : kPrefixPart;
+    if ((parts_[slot] & kPrefixPart) == 0) {
+      return;
+    }
   }
   const auto memory = receive_buffer(slot);
   if (!std::ranges::equal(memory.first<sizeof(Tag)>(), tag_)) {
@@ -473,11 +490,7 @@ Status FabricPort::complete(const FabricEndpoint::Completion& completion, Events
   }
   const auto& operation = *reinterpret_cast<const Operation*>(completion.context);
   if (!operation.receives) {
-    end_part(operation.index,
-             completion.error == 0
-                 ? Status()
-                 : endpoint_->error("the fabric could not deliver a frame", -completion.error),
-             &events);
+    end_part(operation.index, completion.error, &events);
   } else if (completion.error == 0) {
     arrived(operation.index, completion.bytes, events);
   } else if (completion.error == fi::kErrorTruncated) {

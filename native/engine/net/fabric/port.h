@@ -88,6 +88,9 @@ class FabricPort {
   };
   [[nodiscard]] const Slots& slots() const { return own_slots_; }
   [[nodiscard]] std::uint64_t slot_bytes() const { return stride_; }
+  // Of one of the two writes of a frame. It has bits of the tag, so a write of another job does not count as
+  // a part of the next frame in the slot.
+  [[nodiscard]] std::uint32_t immediate(std::uint32_t slot, bool is_payload) const;
   // Where a frame goes.
   struct Target {
     std::uint64_t place = 0;  // of the peer in the address table
@@ -107,6 +110,8 @@ class FabricPort {
                                           std::span<const std::byte> payload, void* descriptor);
   [[nodiscard]] std::size_t in_flight() const { return sends_.size() - free_sends_.size(); }
   [[nodiscard]] std::size_t tickets() const { return sends_.size(); }
+  // Whether poll() has something to send.
+  [[nodiscard]] bool has_waiting() const { return !waiting_.empty(); }
 
   void give_back(std::size_t buffer, int from);
   // Leaves the buffer with the owner of the returned object. Another buffer takes the sender's next frame.
@@ -132,7 +137,7 @@ class FabricPort {
     Operation frame;    // or its prefix
     Operation payload;  // where this is a write of its own
     std::size_t in_progress = 0;
-    Status why;          // of the first that failed
+    int error = 0;       // positive; of the first part that failed
     Target prefix_to{};  // while the prefix waits
   };
   // Outlives the port as long as a buffer is lent.
@@ -172,10 +177,10 @@ class FabricPort {
   Result<std::optional<std::size_t>> begin(std::size_t ticket, long posted);
   long write_prefix(std::size_t ticket);
   void write_prefixes(Events* events);
-  void end_part(std::size_t ticket, const Status& why, Events* events);
+  void end_part(std::size_t ticket, int error, Events* events);
   bool settle();
   void arrived(std::size_t buffer, std::size_t bytes, Events& events);
-  void written(std::uint64_t immediate, Events& events);
+  void written(std::uint64_t number, Events& events);
 
   Tag tag_;
   std::size_t payload_bytes_;
@@ -197,7 +202,7 @@ class FabricPort {
   std::vector<Operation> buffers_;
   std::vector<Send> sends_;  // by ticket
   std::vector<std::size_t> free_sends_;
-  std::vector<std::size_t> waiting_;  // tickets whose prefix the endpoint refused
+  std::vector<std::size_t> waiting_;  // tickets whose payload is on its way and whose prefix is not
   std::shared_ptr<std::vector<std::size_t>> free_stages_ = std::make_shared<std::vector<std::size_t>>();
   std::vector<Repost> to_post_;
   std::array<FabricEndpoint::Completion, 8> completions_{};
