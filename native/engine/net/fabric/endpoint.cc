@@ -59,12 +59,7 @@ Result<std::unique_ptr<FabricEndpoint>> FabricEndpoint::open(const FabricLibrary
   if (!status.ok()) {
     return status;
   }
-  if (made->can_write() && made->emulates_writes()) {
-    made.reset();
-    Wanted messages = wanted;
-    messages.writes = false;
-    return open(library, messages);
-  }
+  made->wanted_.writes = wanted.writes && !made->emulates_writes();
   return made;
 }
 

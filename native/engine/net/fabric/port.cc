@@ -264,24 +264,27 @@ Result<std::optional<std::size_t>> FabricPort::send(const Target& to, const Fram
   if (!writes_) {
     return begin(ticket, endpoint_->send(to.place, sent_parts, sent_descriptors, &send.frame.context));
   }
-  if (writes_in_two() && used == 2) {
-    const long got = endpoint_->write(to.place, sent_parts.last(1), sent_descriptors.last(1),
-                                      {remote, payload.size(), to.slots.key}, immediate(to.slot, true),
-                                      &send.payload.context);
-    const auto begun = begin(ticket, got);
-    if (begun.ok() && *begun) {
-      ++send.in_progress;
-      send.prefix_to = to;
-      if (write_prefix(ticket) != 0) {
-        waiting_.push_back(ticket);  // reserved: does not allocate. poll() reports an error
-      }
-    }
-    return begun;
+  if (!writes_in_two()) {
+    return begin(ticket,
+                 endpoint_->write(to.place, sent_parts, sent_descriptors,
+                                  {remote - kPrefixBytes, kPrefixBytes + payload.size(), to.slots.key},
+                                  to.slot, &send.frame.context));
   }
-  return begin(ticket,
-               endpoint_->write(to.place, sent_parts, sent_descriptors,
-                                {remote - kPrefixBytes, kPrefixBytes + payload.size(), to.slots.key},
-                                writes_in_two() ? immediate(to.slot, false) : to.slot, &send.frame.context));
+  send.prefix_to = to;
+  if (payload.empty()) {
+    return begin(ticket, write_prefix(ticket));
+  }
+  const long got = endpoint_->write(to.place, sent_parts.last(1), sent_descriptors.last(1),
+                                    {remote, payload.size(), to.slots.key}, immediate(to.slot, true),
+                                    &send.payload.context);
+  const auto begun = begin(ticket, got);
+  if (begun.ok() && *begun) {
+    ++send.in_progress;
+    if (write_prefix(ticket) != 0) {
+      waiting_.push_back(ticket);  // reserved: does not allocate. poll() reports an error
+    }
+  }
+  return begun;
 }
 
 std::uint32_t FabricPort::immediate(std::uint32_t slot, bool is_payload) const {

@@ -138,7 +138,7 @@ class FabricPort {
     Operation payload;  // where this is a write of its own
     std::size_t in_progress = 0;
     int error = 0;       // positive; of the first part that failed
-    Target prefix_to{};  // while the prefix waits
+    Target prefix_to{};  // where this is a write of its own
   };
   // Outlives the port as long as a buffer is lent.
   struct ReceiveMemory {
