@@ -17,7 +17,7 @@ import sys
 from collections import defaultdict
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Tuple
 
 import contenders
 from lab import WIRE_BYTES_PER_BYTE, Lab, burst_bytes
@@ -157,23 +157,35 @@ def machine() -> dict:
     return {"cpu": model, "cores": os.cpu_count(), "kernel": platform.release(), "load": os.getloadavg()[0]}
 
 
+def positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return value
+
+
+def shape(text: str) -> Tuple[int, int]:
+    hosts, _, per_host = text.partition("x")
+    return positive(hosts), positive(per_host)
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", default="2x4", help="hosts x ranks per host, as 2x8")
-    parser.add_argument("--rate", type=int, help="Mbit/s of each host's link; unshaped without it")
+    parser.add_argument("--shape", type=shape, default="2x4", help="hosts x ranks per host, as 2x8")
+    parser.add_argument("--rate", type=positive, help="Mbit/s of each host's link; unshaped without it")
     parser.add_argument("--sizes", default="4K,64K,1M,4M,25M")
     parser.add_argument(
         "--small-beside-bulk", action="store_true", help="measure 4 KiB while another group reduces 25 MiB"
     )
     parser.add_argument("--trace", choices=sorted(TRACES), help="a model's gradients instead of sizes")
-    parser.add_argument("--bucket-mib", type=int, default=25, help="the bucket size of a trace, in MiB")
+    parser.add_argument("--bucket-mib", type=positive, default=25, help="the bucket size of a trace, in MiB")
     parser.add_argument(
         "--backward-ms", type=int, help="the time of a trace's backward pass; by default the transfer time"
     )
-    parser.add_argument("--iterations", type=int, default=5, help="iterations of a trace in each round")
+    parser.add_argument("--iterations", type=positive, default=5, help="iterations of a trace in each round")
     parser.add_argument("--dtype", default="float32", choices=["float32", "float16", "bfloat16"])
     parser.add_argument("--contenders", default="smdp,gloo,gloo4,openmpi")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--json", type=Path, help="the file for the results")
     return parser.parse_args()
 
@@ -187,7 +199,7 @@ def beside_bulk(hosts: int, per_host: int, rate: Optional[int]) -> int:
 
 def main() -> int:
     arguments = parse()
-    hosts, per_host = (int(word) for word in arguments.shape.split("x"))
+    hosts, per_host = arguments.shape
     contenders.build()
     if arguments.small_beside_bulk:
         return beside_bulk(hosts, per_host, arguments.rate)
