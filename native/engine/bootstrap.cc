@@ -101,7 +101,8 @@ class Bootstrap {
       return met.status();
     }
     rendezvous_ = std::move(*met);
-    Result<Arena> arena = Arena::create(static_cast<std::size_t>(options_.arena_mib) << 20U);
+    Result<Arena> arena =
+        Arena::create(static_cast<std::size_t>(options_.arena_mib) << 20U, fabric_memory(options_));
     Status status = exchange_cards(arena.ok() ? Status() : arena.status());
     if (!status.ok()) {
       return status;
@@ -329,18 +330,30 @@ class Bootstrap {
 
   // Step 5.
   Status connect_fabric() {
-    FabricQuestion question{options_, identity_.rank, {}, connections_.layout.host_of, {}, {}, {}};
+    FabricQuestion question{.options = options_,
+                            .rank = identity_.rank,
+                            .offers = {},
+                            .host_of = connections_.layout.host_of,
+                            .names = {},
+                            .source = {},
+                            .tag = fabric_tag(token_, self_.session),
+                            .shared = connections_.arena.for_receiving()};
     for (std::size_t rank = 0; rank < cards_.size(); ++rank) {
       question.offers.push_back(cards_[rank].fabric);
       question.names.push_back(connections_.layout.describe(static_cast<int>(rank)));
     }
     const auto& addresses = cards_[static_cast<std::size_t>(identity_.rank)].addresses;
     question.source = addresses.empty() ? "" : addresses.front();
-    question.tag = fabric_tag(token_, self_.session);
     Result<FabricConnections> chosen = choose_fabric(question, *rendezvous_, deadline_, log_);
+    std::size_t used = 0;
     if (chosen.ok()) {
       connections_.fabric = std::move(*chosen);
+      for (const auto& rail : connections_.fabric.rails) {
+        used += rail->shared_bytes();
+      }
     }
+    // Ports that were closed again may have used more.
+    Arena::discard(connections_.arena.for_receiving().subspan(used));
     return chosen.status();
   }
 

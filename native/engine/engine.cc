@@ -111,7 +111,7 @@ Engine::Engine(EngineConfig config, EngineParts parts)
 Status Engine::start() {
   local_->start(local_side_);
   network_->start(network_side_);
-  network_->register_memory(arena_.bytes());
+  network_->register_memory(arena_.for_regions());
   executor_->set_exhausted([this] { exhausted(); });
   executor_->set_tick([this] { tick(); }, [this] { return work(); });
   Executor::Threads threads;
@@ -326,7 +326,7 @@ Status Engine::wait(OperationHandle& handle, double timeout_s) {
 
 Result<std::span<std::byte>> Engine::registered_memory() {
   const std::uint64_t wanted = static_cast<std::uint64_t>(config_.options.registered_mib) << 20U;
-  const std::uint64_t bytes = std::min<std::uint64_t>(wanted, arena_.bytes().size() / 2);
+  const std::uint64_t bytes = std::min<std::uint64_t>(wanted, arena_.for_regions().size() / 2);
   if (bytes == 0) {
     return std::span<std::byte>();
   }

@@ -52,7 +52,7 @@ EngineParts make_parts(const EngineConfig& config, Connections connections);
 // The resources that calls use. All zero when no call is open.
 struct Usage {
   std::uint64_t calls = 0;
-  std::uint64_t regions = 0;          // of its shared memory
+  std::uint64_t regions = 0;          // of its shared memory, with lent receive buffers
   std::uint64_t in_flight_bytes = 0;  // of BulkBudget
   std::uint64_t early_bytes = 0;      // of frames that arrived before their group or call
 };

@@ -23,11 +23,15 @@ std::unique_ptr<Transport> make_network(const EngineConfig& config, Loop& loop, 
 }  // namespace
 
 EngineParts make_parts(const EngineConfig& config, Connections connections) {
-  EngineParts parts;
-  auto loop = std::make_unique<Loop>();
+  EngineParts parts;  // filled in the order in which its members depend on each other
+  auto made = std::make_unique<Loop>();
+  Loop& loop = *made;
+  parts.executor = std::move(made);
   const int rank = config.identity.rank;
   const double heartbeat_s = config.options.heartbeat_s;
   parts.layout = std::move(connections.layout);
+  parts.network =
+      config.make_transport ? config.make_transport(loop, rank) : make_network(config, loop, connections);
   parts.arena = std::move(connections.arena);
   std::map<int, LocalPeer> local;
   for (auto& [peer, link] : connections.local) {
@@ -35,10 +39,7 @@ EngineParts make_parts(const EngineConfig& config, Connections connections) {
     local[peer] = {std::move(link.socket), link.arena.bytes()};
     parts.mappings.push_back(std::move(link.arena));
   }
-  parts.local = std::make_unique<ShmTransport>(*loop, rank, heartbeat_s, parts.arena, std::move(local));
-  parts.network =
-      config.make_transport ? config.make_transport(*loop, rank) : make_network(config, *loop, connections);
-  parts.executor = std::move(loop);
+  parts.local = std::make_unique<ShmTransport>(loop, rank, heartbeat_s, parts.arena, std::move(local));
   return parts;
 }
 

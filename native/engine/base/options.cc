@@ -48,7 +48,7 @@ const std::array kRows = {
     Row{{"SMDP_BULK_KIB", "integer", "KiB", "4096", "most bulk data that a host has in flight to other hosts; with more than 16 hosts, the limit is an eighth of this value times the number of hosts"}, &Options::bulk_kib, 64, 1 << 20},
     Row{{"SMDP_WINDOW", "integer", "", "16", "pieces of one broadcast or all_gather that a rank keeps in flight, but at least two per host"}, &Options::window, 1, 4096},
     Row{{"SMDP_BUFFERS_IN_FLIGHT", "integer", "", "4", "operations of one group that run at once; with more than 16 hosts twice as many"}, &Options::buffers_in_flight, 1, 1024},
-    Row{{"SMDP_ARENA_MIB", "integer", "MiB", "1024", "address space of a rank's shared memory; over TCP, only pages that are written use memory"}, &Options::arena_mib, 16, 1 << 20},
+    Row{{"SMDP_ARENA_MIB", "integer", "MiB", "1024", "address space of a rank's shared memory; over TCP, only pages that are written use memory; with a fabric, 257 MiB more for receive buffers"}, &Options::arena_mib, 16, 1 << 20},
     Row{{"SMDP_REGISTERED_MIB", "integer", "MiB", "256", "the part of a rank's shared memory that a GPU copies to and from directly, at most half of the shared memory; 0: none"}, &Options::registered_mib, 0, 1 << 20},
     Row{{"SMDP_LOCAL_REDUCER", "text", "", "shm", "how PyTorch's all_reduce sums within a host; shm: shared memory; nccl, gloo or smddp: a process group of the host's ranks with that backend"}, &Options::local_reducer, 0, 0},
     Row{{"SMDP_WIRE_DTYPE", "text", "", "", "bfloat16 or float16: the type in which float32 sums and averages are sent between hosts, with half the bytes; empty: float32"}, &Options::wire_dtype, 0, 0},

@@ -207,7 +207,9 @@ std::optional<Landing> Operation::place(int from, const FrameHeader& header) {
     const bool expected = p.origin == Piece::kReducing ? has_passed(header.piece, kSummed) : from == p.origin;
     if (!direct && expected && is_agent(header.piece) && waits_[header.piece] > 0) {
       if (const auto memory = local_->result(header.piece); memory.data() != nullptr) {
-        return Landing::into(memory.data());
+        Landing landing = Landing::into(memory.data());
+        landing.may_stay = layout_.hosts[static_cast<std::size_t>(my_host_)].size() > 1;
+        return landing;
       }
     }
   }

@@ -58,12 +58,18 @@ bool Operation::on_published(int from, int host, const FrameHeader& header, Land
   return true;
 }
 
-// The published bytes of a piece have arrived, in the memory of the result or in a buffer of their own.
+// The published bytes of a piece have arrived: in the memory of the result, in a buffer of their own, or in a
+// receive buffer, which the ranks of this host may be able to read.
 bool Operation::settle_published(std::uint32_t piece, Landing landing) {
   const Piece& p = at(piece);
   if (p.origin == Piece::kReducing && !p.to_all()) {  // the root gets it directly
     put_landed(piece, std::move(landing), call_.output.data() + p.out_offset,
                [this, piece] { account(piece); });
+    return true;
+  }
+  if (landing.owned != nullptr && !narrowed(piece) &&
+      local_->adopt(piece, {landing.data, p.bytes}, landing.owned.get_deleter().lender)) {
+    local_->deliver(piece);
     return true;
   }
   const auto memory = local_->result(piece);

@@ -118,7 +118,9 @@ void Operation::send_sum(std::uint32_t piece, std::span<const std::byte> payload
       send(layout_.agent((my_host_ + turn) % hosts_, p.lane), FrameType::kHostSum, piece, payload, keep);
     }
   } else if (p.owner_host != my_host_) {
-    send(layout_.agent(p.owner_host, p.lane), FrameType::kHostSum, piece, payload, keep);
+    // The result may replace the sum, and free its memory, before a fabric reports the sum as sent.
+    send(layout_.agent(p.owner_host, p.lane), FrameType::kHostSum, piece, payload,
+         keep ? keep : local_->keep(piece));
     return;
   }
   flight(piece).keep = keep;

@@ -67,11 +67,13 @@ Result<UniqueFd> receive_with_fd(int socket, std::span<std::byte> data, TimePoin
 
 }  // namespace
 
-Arena::Arena(UniqueFd fd, Mapping mapping) : fd_(std::move(fd)), mapping_(std::move(mapping)) {
-  free_[kProofBytes] = mapping_.bytes().size() - kProofBytes;
+Arena::Arena(UniqueFd fd, Mapping mapping, std::size_t receiving)
+    : fd_(std::move(fd)), mapping_(std::move(mapping)), receiving_(receiving) {
+  free_[kProofBytes] = for_regions().size() - kProofBytes;
 }
 
-Result<Arena> Arena::create(std::size_t bytes) {
+Result<Arena> Arena::create(std::size_t regions, std::size_t receiving) {
+  const std::size_t bytes = regions + receiving;
   UniqueFd fd(::memfd_create("smdp-arena", MFD_CLOEXEC));
   if (!fd.valid() || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     return system_error("creating shared memory", errno);
@@ -81,7 +83,7 @@ Result<Arena> Arena::create(std::size_t bytes) {
     return system_error("mapping shared memory", errno);
   }
   ::madvise(address, bytes, MADV_DONTDUMP);
-  return Arena(std::move(fd), Mapping(address, bytes));
+  return Arena(std::move(fd), Mapping(address, bytes), receiving);
 }
 
 Result<Arena> Arena::reserve(std::size_t bytes) {
@@ -89,7 +91,7 @@ Result<Arena> Arena::reserve(std::size_t bytes) {
   if (address == MAP_FAILED) {
     return system_error("reserving addresses", errno);
   }
-  return Arena({}, Mapping(address, bytes));
+  return Arena({}, Mapping(address, bytes), 0);
 }
 
 std::optional<std::uint64_t> Arena::allocate(std::uint64_t bytes) {
@@ -113,7 +115,7 @@ std::optional<std::uint64_t> Arena::allocate(std::uint64_t bytes) {
 // Allocates nothing: destructors call it, also when memory has run out.
 void Arena::free(std::uint64_t offset) {
   auto region = used_.extract(offset);
-  if (region.empty()) {
+  if (region.empty() || region.mapped() == 0) {
     return;
   }
   auto next = free_.lower_bound(offset);
@@ -128,6 +130,12 @@ void Arena::free(std::uint64_t offset) {
     }
   }
   free_.insert(std::move(region));
+}
+
+void Arena::discard(std::span<std::byte> pages) {
+  if (!pages.empty()) {
+    ::madvise(pages.data(), pages.size(), MADV_REMOVE);
+  }
 }
 
 Result<Mapping> map_read_only(int fd) {

@@ -48,6 +48,10 @@ class LocalJob {
   // Where the final bytes must be written before deliver(); may be the sum's own memory. Null data() means
   // "no memory now, retry later"; an empty range has a data() too.
   virtual std::span<std::byte> result(std::uint32_t piece) = 0;
+  // Makes `bytes`, the whole piece, result(piece) without a copy, if the other ranks of the host can read
+  // this memory. `owner` is kept until all ranks of the host have the bytes. False: nothing has changed.
+  virtual bool adopt(std::uint32_t piece, std::span<const std::byte> bytes,
+                     const std::shared_ptr<const void>& owner) = 0;
   // Hands result(piece) to the ranks of this host that get it.
   virtual void deliver(std::uint32_t piece) = 0;
   // Instead of deliver(), where no rank of this host gets result(piece): frees its memory.

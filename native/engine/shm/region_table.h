@@ -1,12 +1,15 @@
-// The regions of a rank's arena that the calls of one group use, each with the number of its holders.
+// The regions of a rank's arena that the calls of one group use, each with the number of its holders. A
+// region is allocated in the arena, or adopted: it then belongs to another owner, such as a receive buffer.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <new>
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <utility>
 
 #include "shm/arena.h"
 
@@ -21,7 +24,7 @@ class RegionTable {
     const auto offset = arena_.allocate(bytes);
     if (offset) {
       try {
-        holders_[*offset] = 1;
+        regions_[*offset].holders = 1;
       } catch (const std::bad_alloc&) {
         arena_.free(*offset);
         throw;
@@ -29,25 +32,36 @@ class RegionTable {
     }
     return offset;
   }
-  void hold(std::uint64_t offset, std::uint32_t more) { holders_[offset] += more; }
+  // Enters memory of Arena::for_receiving() as a region with one holder. Drops `owner`, which is not null,
+  // when the last holder releases it.
+  void adopt(std::uint64_t offset, std::shared_ptr<const void> owner) {
+    regions_.emplace(offset, Region{1, std::move(owner)});
+    try {
+      arena_.adopt(offset);
+    } catch (const std::bad_alloc&) {
+      regions_.erase(offset);
+      throw;
+    }
+  }
+  void hold(std::uint64_t offset, std::uint32_t more) { regions_[offset].holders += more; }
   // Removes one holder; the last frees the region. Ignores unknown offsets, which come from other processes.
   void release(std::uint64_t offset) {
-    const auto found = holders_.find(offset);
-    if (found != holders_.end() && --found->second == 0) {
-      holders_.erase(found);
+    const auto found = regions_.find(offset);
+    if (found != regions_.end() && --found->second.holders == 0) {
       arena_.free(offset);
+      regions_.erase(found);
     }
   }
   // Frees all regions, whatever their holders.
   void clear() {
-    for (const auto& [offset, holders] : holders_) {
+    for (const auto& [offset, region] : regions_) {
       arena_.free(offset);
     }
-    holders_.clear();
+    regions_.clear();
   }
-  [[nodiscard]] std::size_t count() const { return holders_.size(); }
-  // The most bytes that the regions of all groups can have together.
-  [[nodiscard]] std::uint64_t capacity() const { return arena_.bytes().size(); }
+  [[nodiscard]] std::size_t count() const { return regions_.size(); }
+  // The most bytes that the allocated regions of all groups can have together.
+  [[nodiscard]] std::uint64_t capacity() const { return arena_.for_regions().size(); }
   // Where these bytes are in the arena; nullopt: not in it.
   [[nodiscard]] std::optional<std::uint64_t> offset_of(std::span<const std::byte> bytes) const {
     const std::span<const std::byte> all = arena_.bytes();
@@ -61,8 +75,13 @@ class RegionTable {
   }
 
  private:
+  struct Region {
+    std::uint32_t holders = 0;
+    std::shared_ptr<const void> owner;  // null: allocated
+  };
+
   Arena& arena_;
-  std::unordered_map<std::uint64_t, std::uint32_t> holders_;
+  std::unordered_map<std::uint64_t, Region> regions_;  // by offset
 };
 
 }  // namespace smdp

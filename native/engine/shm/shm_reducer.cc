@@ -1,6 +1,7 @@
 #include "shm/shm_reducer.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace smdp {
 namespace {
@@ -256,6 +257,23 @@ std::span<std::byte> ShmJob::result(std::uint32_t piece) {
     found = results_.emplace(piece, *offset).first;
   }
   return regions_->at(found->second, at.bytes);
+}
+
+bool ShmJob::adopt(std::uint32_t piece, std::span<const std::byte> bytes,
+                   const std::shared_ptr<const void>& owner) {
+  const auto offset = locals_ > 1 && !stays_here(piece) ? regions_->offset_of(bytes) : std::nullopt;
+  if (!offset) {
+    return false;
+  }
+  // Where adopt() throws, results_ may name a buffer that is not in the table. Its release has no effect, and
+  // the group fails before another call can adopt the buffer.
+  const auto result = results_.try_emplace(piece, *offset).first;
+  regions_->adopt(*offset, owner);
+  if (const std::uint64_t replaced = std::exchange(result->second, *offset); replaced != *offset) {
+    regions_->release(replaced);
+  }
+  starved_since_.reset();  // the piece has memory
+  return true;
 }
 
 std::shared_ptr<const void> ShmJob::keep(std::uint32_t piece) {

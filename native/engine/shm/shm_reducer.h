@@ -7,7 +7,8 @@
 // alone on its host copies nothing: its input is the sum, its output the result.
 //
 // An input that lies in the rank's arena (Engine::registered_memory) is not copied: its place is sent. The
-// values are then in use until the agent has acknowledged them.
+// values are then in use until the agent has acknowledged them. In the same way, final bytes that a fabric
+// has received in the arena are offered where they are (adopt()).
 #pragma once
 
 #include <functional>
@@ -38,6 +39,8 @@ class ShmJob final : public LocalJob {
   bool may_sum(std::uint32_t piece) override { return locals_ == 1 || result(piece).data() != nullptr; }
   void sum(std::uint32_t piece) override;
   std::span<std::byte> result(std::uint32_t piece) override;
+  bool adopt(std::uint32_t piece, std::span<const std::byte> bytes,
+             const std::shared_ptr<const void>& owner) override;
   void deliver(std::uint32_t piece) override;
   void discard(std::uint32_t piece) override;
   std::shared_ptr<const void> keep(std::uint32_t piece) override;

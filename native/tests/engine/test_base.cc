@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "base/bytes.h"
 #include "base/options.h"
@@ -105,6 +106,27 @@ TEST(Arena, JoinsFreedRegions) {
   arena->free(*rest);
   arena->free(*rest);  // not in use: ignored
   EXPECT_TRUE(arena->allocate((1U << 20U) - 4096));
+}
+
+std::int64_t pages_of(int fd) {
+  struct stat info{};
+  EXPECT_EQ(::fstat(fd, &info), 0);
+  return info.st_blocks;
+}
+
+TEST(Arena, HasAPartForReceivingThatIsForNoRegion) {
+  auto arena = Arena::create(1U << 20U, 8192);
+  ASSERT_TRUE(arena.ok());
+  EXPECT_TRUE(arena->allocate((1U << 20U) - 4096));
+  EXPECT_FALSE(arena->allocate(64));
+  EXPECT_EQ(arena->for_receiving().size(), 8192U);
+  const auto mapping = map_read_only(arena->fd());
+  ASSERT_TRUE(mapping.ok());
+  arena->for_receiving().back() = std::byte{7};
+  EXPECT_EQ(mapping->bytes().back(), std::byte{7});
+  Arena::discard(arena->for_receiving());
+  EXPECT_EQ(pages_of(arena->fd()), 0);
+  EXPECT_EQ(mapping->bytes().back(), std::byte{0});
 }
 
 TEST(Layout, OneKeyMayBecomeSeveralHostsAndTwoKeysNeverBecomeOne) {

@@ -6,6 +6,8 @@
 #include <future>
 
 #include "cluster.h"
+#include "net/loop.h"
+#include "shm/shm_reducer.h"
 
 namespace smdp::testing {
 namespace {
@@ -168,6 +170,126 @@ TEST_F(RegisteredMemory, IsEmptyWhereTheOptionIs0) {
   const auto none = cluster_->engine(0).registered_memory();
   ASSERT_TRUE(none.ok());
   EXPECT_TRUE(none->empty());
+}
+
+// Final bytes that arrived in shared memory: one host's part of a broadcast, on the first of its two ranks.
+class ReceivedBytes : public ::testing::Test, public LocalJob::Events {
+ protected:
+  static constexpr std::size_t kBytes = 4096;
+  static constexpr std::uint32_t kPiece = 0;
+
+  ReceivedBytes() {
+    buffer_ = std::make_shared<int>();
+    spec_.call = {Collective::kBroadcast, DType::kUInt8, ReduceOp::kSum, 0, kBytes};
+    layout_ = make_group_layout({0, 1, 1});
+    plan_ = make_plan(spec_.call, layout_, {}, 1);
+    spec_.plan = &plan_;
+    spec_.layout = &layout_;
+    spec_.rank = 1;
+    spec_.output = output_;
+    spec_.kernels = &kernels_;
+    spec_.offload = &offload_;
+    std::ranges::fill(received(), std::byte{0x5A});
+  }
+
+  std::span<std::byte> received() { return arena_.for_receiving().first(kBytes); }
+  bool is_lent() const { return buffer_.use_count() > 1; }
+  std::unique_ptr<ShmJob> job() {
+    return std::make_unique<ShmJob>(
+        spec_, regions_, [this](int, const FrameHeader& header) { offers_.push_back(header); },
+        [](int, std::uint64_t, std::uint64_t) { return std::span<const std::byte>(); }, *this);
+  }
+
+  void contributed(std::uint32_t) override {}
+  void summed(std::uint32_t, std::span<const std::byte>) override {}
+  void handed_over(std::uint32_t) override {}
+  void delivered(std::uint32_t) override { ++delivered_; }
+  void taken(std::uint32_t) override { ++taken_; }
+
+  Arena arena_ = std::move(*Arena::create(1U << 20U, 2 * kBytes));
+  std::shared_ptr<RegionTable> regions_ = std::make_shared<RegionTable>(arena_);
+  std::shared_ptr<int> buffer_;  // its owners are those of the receive buffer
+  GroupLayout layout_;
+  Plan plan_;
+  KernelSet kernels_ = kernels(Isa::kPortable);
+  Loop executor_;  // without copy threads: all work is done at once
+  Offload offload_{executor_, {}, [](const Offload::Task& done) { done(); }};
+  LocalSpec spec_;
+  std::vector<std::byte> output_ = std::vector<std::byte>(kBytes);
+  std::vector<FrameHeader> offers_;
+  int delivered_ = 0;
+  int taken_ = 0;
+};
+
+TEST_F(ReceivedBytes, AreOfferedWhereTheyAreAndKeptUntilAllRanksHaveThem) {
+  const auto job = this->job();
+  ASSERT_TRUE(job->adopt(kPiece, received(), buffer_));
+  job->deliver(kPiece);
+  EXPECT_EQ(arena_.regions_in_use(), 1U) << "it took a region for a copy";
+  EXPECT_EQ(output_, std::vector<std::byte>(kBytes, std::byte{0x5A}));
+  ASSERT_EQ(offers_.size(), 1U);
+  EXPECT_EQ(offers_[0].offset, arena_.for_regions().size());
+  EXPECT_EQ(delivered_, 1);
+  EXPECT_EQ(taken_, 0);
+  EXPECT_TRUE(is_lent());
+  FrameHeader reply = offers_[0];
+  reply.type = FrameType::kTaken;
+  regions_->release(reply.offset);  // as the engine does
+  EXPECT_FALSE(is_lent());
+  EXPECT_EQ(arena_.regions_in_use(), 0U);
+  EXPECT_TRUE(job->on_frame(1, reply));
+  EXPECT_EQ(taken_, 1);
+}
+
+TEST_F(ReceivedBytes, ReplaceTheRegionOfTheSum) {
+  const auto job = this->job();
+  const auto sum = job->result(kPiece);
+  ASSERT_FALSE(sum.empty());
+  auto sending = job->keep(kPiece);
+  ASSERT_TRUE(job->adopt(kPiece, received(), buffer_));
+  EXPECT_EQ(job->result(kPiece).data(), received().data());
+  EXPECT_EQ(arena_.regions_in_use(), 2U) << "the sum was freed while it is sent";
+  sending.reset();
+  EXPECT_EQ(arena_.regions_in_use(), 1U);
+  EXPECT_EQ(regions_->at(*arena_.allocate(kBytes), kBytes).data(), sum.data()) << "the sum was not freed";
+}
+
+TEST_F(ReceivedBytes, EndTheWaitForMemory) {
+  const auto job = this->job();
+  const auto all = arena_.allocate((1U << 20U) - 4096);
+  ASSERT_TRUE(all);
+  EXPECT_EQ(job->result(kPiece).data(), nullptr);
+  EXPECT_TRUE(job->starved_since());
+  ASSERT_TRUE(job->adopt(kPiece, received(), buffer_));
+  EXPECT_FALSE(job->starved_since());
+}
+
+TEST_F(ReceivedBytes, AreReturnedIfTheCallEndsBeforeTheyAreOffered) {
+  auto job = this->job();
+  ASSERT_TRUE(job->adopt(kPiece, received(), buffer_));
+  EXPECT_TRUE(is_lent());
+  job.reset();
+  EXPECT_FALSE(is_lent());
+}
+
+TEST_F(ReceivedBytes, OfAFailedGroupAreKeptUntilNoRankReadsThem) {
+  auto job = this->job();
+  ASSERT_TRUE(job->adopt(kPiece, received(), buffer_));
+  job->deliver(kPiece);
+  job.reset();
+  EXPECT_TRUE(is_lent());
+  regions_->clear();
+  EXPECT_FALSE(is_lent());
+}
+
+TEST_F(ReceivedBytes, OutsideSharedMemoryAreNotAdopted) {
+  const auto job = this->job();
+  const std::vector<std::byte> elsewhere(kBytes);
+  EXPECT_FALSE(job->adopt(kPiece, elsewhere, buffer_));
+  EXPECT_FALSE(is_lent());
+  layout_ = make_group_layout({0, 1});  // a rank that is alone has no rank to offer them to
+  plan_ = make_plan(spec_.call, layout_, {}, 1);
+  EXPECT_FALSE(this->job()->adopt(kPiece, received(), buffer_));
 }
 
 }  // namespace

@@ -325,6 +325,7 @@ class Received final : public FabricPort::Events {
   void received(std::uint32_t from, const std::optional<FrameHeader>& header, std::span<std::byte> payload,
                 std::size_t buffer) override {
     froms.push_back(header ? static_cast<int>(from) : -1);
+    places.push_back(payload.data());
     bytes += payload.size();
     port_.give_back(buffer, -1);
   }
@@ -335,6 +336,7 @@ class Received final : public FabricPort::Events {
   void reposted(int, std::size_t) override {}
 
   std::vector<int> froms;
+  std::vector<const std::byte*> places;  // of the payloads
   std::size_t bytes = 0;
   int sends = 0;
   int failures = 0;
@@ -344,7 +346,8 @@ class Received final : public FabricPort::Events {
 };
 
 std::unique_ptr<FabricPort> open_port(std::uint64_t session, std::size_t payload_bytes,
-                                      std::vector<int> writers = {}, std::size_t rails = 1) {
+                                      std::vector<int> writers = {}, std::size_t rails = 1,
+                                      std::span<std::byte> shared = {}) {
   const auto library = FabricLibrary::open(SMDP_STRICT_PROVIDER);
   const std::array<std::byte, 16> token{};
   FabricPort::Wanted wanted;
@@ -352,6 +355,7 @@ std::unique_ptr<FabricPort> open_port(std::uint64_t session, std::size_t payload
   wanted.tag = fabric_tag(token, session);
   wanted.peers = std::max<std::size_t>(1, writers.size());
   wanted.rails = rails;
+  wanted.shared = shared;
   wanted.writers = std::move(writers);
   auto port = FabricPort::open(*library, wanted);
   EXPECT_TRUE(port.ok()) << port.status().message();
@@ -606,6 +610,26 @@ TEST_P(LentBuffers, LeaveOneForEverySenderWithCredit) {
 INSTANTIATE_TEST_SUITE_P(RailsAndPayloads, LentBuffers,
                          ::testing::Combine(::testing::Values(1, 2, 3, 4, 8),
                                             ::testing::Values(4096, 256U << 10U, 1U << 20U, 4U << 20U)));
+
+TEST(FabricPort, ReceivesInSharedMemoryIfThatIsLargeEnough) {
+  constexpr std::size_t kPayload = 4096;
+  const std::size_t needed =
+      open_port(1, kPayload, {7})->slots().count * open_port(1, kPayload)->slot_bytes();
+  std::vector<std::byte> shared(needed);
+  for (const std::size_t missing : {std::size_t{0}, std::size_t{1}}) {
+    const auto ours = open_port(1, kPayload, {7}, 1, std::span(shared).subspan(missing));
+    const auto seven = open_port(1, kPayload, {0});
+    EXPECT_EQ(ours->shared_bytes(), missing == 0 ? needed : 0U);
+    Received at_ours(*ours);
+    Received at_seven(*seven);
+    send_one(*seven, at_seven, *ours, at_ours, 1000, 3);
+    ASSERT_EQ(at_ours.froms, std::vector{7});
+    const std::less<> before;
+    const std::byte* const payload = at_ours.places.front();
+    const bool is_in_shared = !before(payload, shared.data()) && before(payload, shared.data() + needed);
+    EXPECT_EQ(is_in_shared, missing == 0);
+  }
+}
 
 TEST(FabricPort, ABufferThatWasLentOutlivesThePort) {
   auto port = open_port(1, 4096);

@@ -250,6 +250,7 @@ Decision decide(const std::map<std::string, std::string>& options,
                                     {0, 1, 2},
                                     {"rank 0 (host a)", "rank 1 (host b)", "rank 2 (host c)"},
                                     "127.0.0.1",
+                                    {},
                                     {}};
       decision.chosen[rank] =
           choose_fabric(question, **met, deadline, [&](LogLevel level, const std::string& text) {

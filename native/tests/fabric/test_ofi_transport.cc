@@ -51,6 +51,11 @@ class Recorded final : public Transport {
 class Heard final : public Transport::Events {
  public:
   std::optional<Landing> place(int, const FrameHeader& header) override {
+    if (header.type == FrameType::kPublish && !result.empty()) {
+      Landing landing = Landing::into(result.data());
+      landing.may_stay = true;
+      return landing;
+    }
     return header.type == FrameType::kSend ? std::nullopt : std::optional(Landing::fresh(header.payload));
   }
   void arrived(int, const FrameHeader& header, Landing landing) override {
@@ -60,6 +65,7 @@ class Heard final : public Transport::Events {
   void lost(int, bool orderly, Status why) override { losses.emplace_back(orderly, why.message()); }
   void released(std::uint64_t group) override { released_groups.push_back(group); }
 
+  std::span<std::byte> result;  // where the payloads of kPublish go, if they do not stay where they are
   std::vector<FrameHeader> frames;
   std::vector<Landing> landings;
   std::vector<std::pair<bool, std::string>> losses;
@@ -96,11 +102,13 @@ class FakePeer final : public FabricPort::Events {
   std::uint64_t credits = 0;         // that the peer has sent
 };
 
-std::unique_ptr<FabricPort> open_port(int writer, const std::string& provider, std::size_t rail) {
+std::unique_ptr<FabricPort> open_port(int writer, const std::string& provider, std::size_t rail,
+                                      std::span<std::byte> shared = {}) {
   const auto library = FabricLibrary::open(SMDP_STRICT_PROVIDER);
   FabricPort::Wanted wanted;
   wanted.provider = provider;
   wanted.payload_bytes = kPayload;
+  wanted.shared = shared;
   const auto devices = FabricPort::devices(*library, wanted);
   EXPECT_TRUE(devices.ok()) << devices.status().message();
   wanted.device = (*devices)[rail % devices->size()];
@@ -135,7 +143,7 @@ class OverFabric : public ::testing::TestWithParam<Way> {
     for (FakePeer& peer : rails_) {
       const std::size_t rail = connections.rails.size();
       peer.port = open_port(is_written() ? kSelf : -1, provider_, rail);
-      connections.rails.push_back(open_port(is_written() ? kPeer : -1, provider_, rail));
+      connections.rails.push_back(open_port(is_written() ? kPeer : -1, provider_, rail, shared_));
       FabricPort& port = *connections.rails.back();
       ASSERT_EQ(port.writes(), is_written());
       const auto place = port.endpoint().insert(*peer.port->endpoint().address());
@@ -223,7 +231,8 @@ class OverFabric : public ::testing::TestWithParam<Way> {
   }
 
   std::optional<StrictEnvironment> efa_;
-  std::string provider_;  // empty: the library's own name
+  std::string provider_;           // empty: the library's own name
+  std::vector<std::byte> shared_;  // for the receive buffers of the transport
   Loop loop_;
   Recorded* stream_ = nullptr;
   Heard heard_;
@@ -267,6 +276,46 @@ TEST_P(OverFabric, AReceiverReportsWhatItHasTaken) {
   EXPECT_EQ(stream_->posted[0].type, FrameType::kFabricCredit);
   EXPECT_EQ(stream_->posted[0].offset, 8U);
   EXPECT_EQ(stream_->posted[1].offset, 16U);
+}
+
+TEST_P(OverFabric, FinalBytesInABufferThatNoOtherRankCanReadAreCopied) {
+  std::vector<std::byte> result(kPayload, std::byte{1});
+  heard_.result = result;
+  peer_sends(bulk(FrameType::kPublish, kPeer, kPayload), kPayload);
+  ASSERT_EQ(heard_.landings.size(), 1U);
+  EXPECT_EQ(heard_.landings[0].data, result.data());
+  EXPECT_EQ(result, std::vector<std::byte>(kPayload));
+}
+
+class OverSharedBuffers : public OverFabric {
+ protected:
+  OverSharedBuffers() { shared_.resize(8U << 20U); }
+  bool is_shared(const std::byte* place) const {
+    const std::less<> before;
+    return !before(place, shared_.data()) && before(place, shared_.data() + shared_.size());
+  }
+};
+
+TEST_P(OverSharedBuffers, FinalBytesStayThereWhileBuffersMayBeLent) {
+  std::vector<std::byte> result(kPayload, std::byte{1});
+  heard_.result = result;
+  constexpr std::size_t kMostLent = 32;
+  for (std::size_t i = 0; i <= kMostLent; ++i) {
+    peer_sends(bulk(FrameType::kPublish, kPeer, kPayload), kPayload);
+    ASSERT_EQ(heard_.landings.size(), i + 1);
+    const Landing& landing = heard_.landings.back();
+    if (i < kMostLent) {
+      ASSERT_TRUE(is_shared(landing.data) && landing.owned) << i;
+      EXPECT_EQ(result[0], std::byte{1});
+    } else {
+      EXPECT_EQ(landing.data, result.data());
+      EXPECT_EQ(result, std::vector<std::byte>(kPayload));
+    }
+  }
+  heard_.landings.clear();
+  peer_sends(bulk(FrameType::kPublish, kPeer, kPayload), kPayload);
+  ASSERT_EQ(heard_.landings.size(), 1U);
+  EXPECT_TRUE(is_shared(heard_.landings[0].data)) << "the buffers were not returned";
 }
 
 TEST_P(OverFabric, AFrameThatBreaksTheProtocolEndsItsSender) {
@@ -672,6 +721,7 @@ INSTANTIATE_TEST_SUITE_P(Writes, OverTwoRxms, ::testing::ValuesIn(kWaysOfRxm), n
 INSTANTIATE_TEST_SUITE_P(Writes, OverTwoDevices, ::testing::ValuesIn(kWays), name_of);
 INSTANTIATE_TEST_SUITE_P(Writes, OverRxm, ::testing::ValuesIn(kWaysOfRxm), name_of);
 INSTANTIATE_TEST_SUITE_P(Writes, OverUnequalRails, ::testing::ValuesIn(kWays), name_of);
+INSTANTIATE_TEST_SUITE_P(Writes, OverSharedBuffers, ::testing::ValuesIn(kWays), name_of);
 INSTANTIATE_TEST_SUITE_P(Writes, OverTwoRails, ::testing::ValuesIn(kWays), name_of);
 INSTANTIATE_TEST_SUITE_P(Writes, OverFabric, ::testing::ValuesIn(kWays), name_of);
 

@@ -23,6 +23,9 @@ namespace {
 constexpr double kProbe = 15;                         // seconds for a frame to every rank, and one from each
 constexpr std::uint64_t kLeastPayload = 256U << 10U;  // bytes; also the parts of messages (point_to_point.cc)
 constexpr std::uint64_t kMostPayload = 4U << 20U;     // larger frames use TCP
+// The receive buffers of all rails: at most 64 of 4 MiB (of 8 rails), each with a page for its header
+// (port.cc).
+constexpr std::size_t kSharedBytes = 257U << 20U;
 
 // A frame over one rail to each rank and one from each, before the engine relies on the fabric.
 class RailProbe final : public FabricPort::Events {
@@ -311,6 +314,7 @@ class Choice {
     wanted.payload_bytes = std::clamp(static_cast<std::uint64_t>(question_.options.piece_kib) << 10U,
                                       kLeastPayload, kMostPayload);
     wanted.tag = question_.tag;
+    wanted.shared = question_.shared;
     const auto devices = FabricPort::devices(*library, wanted);
     if (!devices.ok()) {
       return devices.status();
@@ -337,6 +341,7 @@ class Choice {
       wanted.device = devices[device];
       auto rail = FabricPort::open(library, wanted);
       if (rail.ok()) {
+        wanted.shared = wanted.shared.subspan((*rail)->shared_bytes());
         rails.push_back(std::move(*rail));
       }
       return rail.status();
@@ -518,6 +523,8 @@ std::string fabric_offer(const Options& options, const std::string& devices) {
   }
   return "";
 }
+
+std::size_t fabric_memory(const Options& options) { return fabric_offer(options).empty() ? 0 : kSharedBytes; }
 
 FabricPort::Tag fabric_tag(std::span<const std::byte> token, std::uint64_t session) {
   const Digest digest =

@@ -26,6 +26,9 @@ namespace smdp {
 // `devices`: the system's folder of RDMA devices. Loads nothing.
 std::string fabric_offer(const Options& options, const std::string& devices = "/sys/class/infiniband");
 
+// The bytes of a rank's shared memory for its receive buffers; 0 where no fabric is possible.
+std::size_t fabric_memory(const Options& options);
+
 // The proof in each frame that its sender belongs to this rendezvous of the job.
 FabricPort::Tag fabric_tag(std::span<const std::byte> token, std::uint64_t session);
 
@@ -37,6 +40,7 @@ struct FabricQuestion {
   std::vector<std::string> names;   // by rank, for messages
   std::string source;               // an address of this rank
   FabricPort::Tag tag{};
+  std::span<std::byte> shared;  // for receive buffers: memory that the ranks of this host can read
   std::string sysfs = "/sys";
 };
 

@@ -369,8 +369,10 @@ void OfiTransport::take(Rail& rail, Peer& peer, const FrameHeader& header, std::
     break_off(peer, breach());
     return;
   }
-  // Memory that no operation has set aside may as well be the buffer itself.
-  FabricPort::Lent lent = landing->owned ? rail.port->lend(buffer) : FabricPort::Lent{};
+  // No copy where the operation has no memory for the payload yet, or the ranks of the host can read the
+  // buffer.
+  const bool may_stay = landing->owned || (landing->may_stay && rail.port->shared_bytes() > 0);
+  FabricPort::Lent lent = may_stay ? rail.port->lend(buffer) : FabricPort::Lent{};
   if (lent.owner) {
     landing = Landing::lent(payload.data(), std::move(lent.owner));
     on_taken(rail, peer.rank, lent.successor);

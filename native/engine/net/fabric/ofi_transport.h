@@ -12,7 +12,9 @@
 // buffer that it keeps for that peer, and sends credits as it takes them. So many senders cannot exhaust one
 // receiver. Where frames are written, a credit names the slots that the peer may write to.
 //
-// Receiving. A frame is copied into the memory of its operation, or its buffer is lent to the operation.
+// Receiving. A frame is copied into the memory of its operation, or its buffer is lent to the operation. The
+// buffers are in the rank's shared memory, so the ranks of the host read the final bytes of a piece in a lent
+// buffer.
 //
 // The end. The frames of a rank may still be on their way when its TCP connection ends. A goodbye therefore
 // follows the number of frames (kFabricEnd), and the peer counts as gone once they have arrived. A frame to a

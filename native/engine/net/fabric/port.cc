@@ -101,7 +101,7 @@ Result<std::unique_ptr<FabricPort>> FabricPort::open(const FabricLibrary& librar
                   (*opened)->provider() + " has too few receives, sends or vectors for the engine");
   }
   std::unique_ptr<FabricPort> port(new FabricPort(std::move(*opened), wanted, window_of(wanted)));
-  if (Status status = port->prepare(); !status.ok()) {
+  if (Status status = port->prepare(wanted.shared); !status.ok()) {
     return status;
   }
   return port;
@@ -183,17 +183,19 @@ bool FabricPort::settle() {
   return true;
 }
 
-Status FabricPort::prepare() {
-  Result<Mapping> received = map(receives_ * stride_);
+Status FabricPort::prepare(std::span<std::byte> shared) {
+  const std::size_t received_bytes = receives_ * stride_;
+  Result<Mapping> received = shared.size() < received_bytes ? map(received_bytes) : Mapping();
   const std::size_t prefixes = pages(sends_.size() * kPrefixStride);
   Result<Mapping> sending = map(prefixes + most_staged_ * pages(payload_bytes_));
   if (!received.ok() || !sending.ok()) {
     return received.ok() ? sending.status() : received.status();
   }
-  memory_->slab = std::move(*received);
+  memory_->own = std::move(*received);
+  memory_->slab = shared.size() < received_bytes ? memory_->own.bytes() : shared.first(received_bytes);
   memory_->returned.reserve(receives_);
   send_slab_ = std::move(*sending);
-  const auto receiving = endpoint_->register_memory(memory_->slab.bytes(), writes_);
+  const auto receiving = endpoint_->register_memory(memory_->slab, writes_);
   const auto sent = endpoint_->register_memory(send_slab_.bytes());
   if (!receiving.ok() || !sent.ok()) {
     return receiving.ok() ? sent.status() : receiving.status();
@@ -349,8 +351,7 @@ void FabricPort::end_part(std::size_t ticket, int error, Events* events) {
 // --- Receiving ---
 
 std::span<std::byte> FabricPort::receive_buffer(std::size_t index) const {
-  return memory_->slab.bytes().subspan(index * stride_ + kPayloadAt - kPrefixBytes,
-                                       kPrefixBytes + payload_bytes_);
+  return memory_->slab.subspan(index * stride_ + kPayloadAt - kPrefixBytes, kPrefixBytes + payload_bytes_);
 }
 
 long FabricPort::post(std::size_t buffer) {

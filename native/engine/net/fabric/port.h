@@ -2,7 +2,8 @@
 // fabric has no handshake of its own, so the tag proves that the sender belongs to the job: without it, a
 // frame is dropped. Prefix and payload are two vectors, so a payload in registered memory is not copied. The
 // payload of a received frame stays in its buffer until give_back(), or, lent to an operation, until the
-// operation has used it. A frame is sent in one of two ways, the same between all ranks:
+// operation, and the ranks of the host that it offers the buffer to, have used it. A frame is sent in one of
+// two ways, the same between all ranks:
 //
 //   messages  the receiver posts its buffers ahead; each takes a frame of any sender
 //   writes    each buffer is the slot of one sender at a time. The sender writes the frame into the
@@ -47,6 +48,9 @@ class FabricPort {
     std::size_t peers = 1;          // ranks that may send to this one
     std::vector<int> writers;       // these ranks, if frames may be written
     std::size_t payload_bytes = 0;  // the most of one frame
+    // For the receive buffers, if it is large enough: a shared mapping that the ranks of this host can read.
+    // It outlives the port, and the users of lent buffers.
+    std::span<std::byte> shared;
     Tag tag{};
   };
 
@@ -73,6 +77,10 @@ class FabricPort {
 
   [[nodiscard]] FabricEndpoint& endpoint() { return *endpoint_; }
   [[nodiscard]] std::size_t payload_bytes() const { return payload_bytes_; }
+  // How much of Wanted::shared has receive buffers, from its beginning. 0: the port has memory of its own.
+  [[nodiscard]] std::size_t shared_bytes() const {
+    return memory_->own.bytes().empty() ? memory_->slab.size() : 0;
+  }
   // The frames that one peer may have on their way here.
   [[nodiscard]] std::uint64_t window() const { return window_; }
   // Whether peers write. The slots of the writer number i are those from i * window() on.
@@ -142,7 +150,8 @@ class FabricPort {
   };
   // Outlives the port as long as a buffer is lent.
   struct ReceiveMemory {
-    Mapping slab;
+    std::span<std::byte> slab;
+    Mapping own;  // empty: the slab is in Wanted::shared
     std::mutex mutex;
     std::vector<std::size_t> returned;  // guarded by mutex
   };
@@ -164,7 +173,7 @@ class FabricPort {
   };
 
   FabricPort(std::unique_ptr<FabricEndpoint> endpoint, const Wanted& wanted, std::uint64_t window);
-  Status prepare();
+  Status prepare(std::span<std::byte> shared);
   Status post_all();
   // The whole frame in a receive buffer.
   [[nodiscard]] std::span<std::byte> receive_buffer(std::size_t index) const;

@@ -31,6 +31,9 @@ struct Landing {
 
   std::byte* data = nullptr;
   Owned owned;
+  // Set by place(): where the ranks of this host can read the memory in which the transport has received the
+  // payload, it may stay there. The landing is then a lent() one.
+  bool may_stay = false;
 
   static Landing into(std::byte* memory) { return {memory, nullptr}; }
   static Landing fresh(std::size_t bytes) {
