@@ -79,6 +79,12 @@ class EngineBackend final : public c10d::Backend {
     }
     return launch(all_reduce(tensors, options.reduceOp, OpType::ALLREDUCE, "smddp:all_reduce"), options);
   }
+#if SMDP_TORCH_FROM(2, 1)
+  // What torch calls for sparse tensors on a GPU; for those on the CPU it calls allreduce().
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override {
+    return allreduce(tensors, options);
+  }
+#endif
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override {
     return launch(
         all_reduce(tensors, options.reduceOp, OpType::ALLREDUCE_COALESCED, "smddp:all_reduce_coalesced"),

@@ -37,6 +37,13 @@ class DeviceRuntime {
     return code == 0 ? std::string() : prefix_ + "HostUnregister: " + reason(code);
   }
 
+  // Exchanges the mode in which this thread's calls take the recording of a graph on other threads; null: the
+  // runtime has no such mode.
+  using ExchangeMode = int(int* mode);
+  [[nodiscard]] ExchangeMode* exchange_capture_mode() const {
+    return function<ExchangeMode>("ThreadExchangeStreamCaptureMode");
+  }
+
   // Whether the stream records a graph instead of running its work.
   [[nodiscard]] bool is_capturing(const c10::Stream& stream) const {
     return is_capturing(*c10::impl::getDeviceGuardImpl(type_), stream);
@@ -76,6 +83,29 @@ class DeviceRuntime {
 
   c10::DeviceType type_;
   std::string prefix_;
+};
+
+// Lets this thread query events while another thread records a graph. In CUDA's default mode, such a query is
+// refused, and ends the recording. After a DeviceGuard: without a device, the calls use the first one.
+class QueriesDuringCapture {
+ public:
+  explicit QueriesDuringCapture(c10::DeviceType type)
+      : exchange_(DeviceRuntime(type).exchange_capture_mode()) {
+    exchange();
+  }
+  QueriesDuringCapture(const QueriesDuringCapture&) = delete;
+  QueriesDuringCapture& operator=(const QueriesDuringCapture&) = delete;
+  ~QueriesDuringCapture() { exchange(); }
+
+ private:
+  void exchange() {
+    if (exchange_ != nullptr) {
+      exchange_(&mode_);
+    }
+  }
+
+  DeviceRuntime::ExchangeMode* exchange_;
+  int mode_ = 1;  // cudaStreamCaptureModeThreadLocal, then the mode of before
 };
 
 }  // namespace smdp_torch

@@ -40,6 +40,7 @@ class RegisteredMemory {
     const std::lock_guard lock(mutex_);
     if (!type_) {
       type_ = device.type();
+      device_ = device;
       open(device);
     }
     if (closed_ || memory_ == nullptr || *type_ != device.type()) {
@@ -63,6 +64,9 @@ class RegisteredMemory {
   // The memory is free again when the device has passed what `stream` has queued.
   void release(const std::byte* memory, const c10::Stream& stream) {
     const std::lock_guard lock(mutex_);
+    if (memory_ == nullptr) {
+      return;  // closed, after the longest wait
+    }
     try {
       const c10::DeviceGuard guard(stream.device());
       Leaving leaving{static_cast<std::uint64_t>(memory - memory_), c10::Event(stream.device_type())};
@@ -78,13 +82,14 @@ class RegisteredMemory {
     lost_ = true;
   }
 
-  // Before the engine is closed. The device uses the memory no longer, or it stays registered and mapped.
+  // Before the engine is closed, without Python's lock, which other threads may need to release their memory.
+  // Neither a call nor the device uses the memory any longer, or it stays registered and mapped.
   void close() {
     const auto ends = std::chrono::steady_clock::now() + kLongestClose;
     std::unique_lock lock(mutex_);
     closed_ = true;
-    while (memory_ != nullptr && !leaving_.empty() && std::chrono::steady_clock::now() < ends) {
-      collect(c10::Device(*type_, 0));
+    while (memory_ != nullptr && !used_.empty() && !lost_ && std::chrono::steady_clock::now() < ends) {
+      collect(device_);
       lock.unlock();
       std::this_thread::sleep_for(std::chrono::microseconds(100));
       lock.lock();
@@ -92,9 +97,9 @@ class RegisteredMemory {
     if (memory_ == nullptr) {
       return;
     }
-    bool is_registered = !leaving_.empty() || lost_;
+    bool is_registered = !used_.empty() || lost_;
     if (!is_registered) {
-      const std::string refusal = DeviceRuntime(*type_).unregister_memory(memory_);
+      const std::string refusal = unregister();
       is_registered = !refusal.empty();
       if (is_registered) {
         say("shared memory stays registered with the device: " + refusal);
@@ -141,9 +146,19 @@ class RegisteredMemory {
     free_.emplace(0, bytes);
   }
 
+  std::string unregister() {
+    try {
+      const c10::DeviceGuard guard(device_);
+      return DeviceRuntime(device_.type()).unregister_memory(memory_);
+    } catch (const std::exception& failed) {
+      return failed.what();
+    }
+  }
+
   void collect(c10::Device device) {
     try {
       const c10::DeviceGuard guard(device);
+      const QueriesDuringCapture allowed(device.type());
       while (!leaving_.empty() && leaving_.front().passed.query()) {
         put_back(leaving_.front().offset);
         leaving_.pop_front();
@@ -175,6 +190,7 @@ class RegisteredMemory {
   std::mutex mutex_;
   // All guarded by mutex_.
   std::optional<c10::DeviceType> type_;          // set by the first take()
+  c10::Device device_{c10::DeviceType::CPU};     // of the first take()
   std::byte* memory_ = nullptr;                  // null: not registered
   std::map<std::uint64_t, std::uint64_t> free_;  // offset to length
   std::map<std::uint64_t, std::uint64_t> used_;

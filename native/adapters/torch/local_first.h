@@ -14,6 +14,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -56,6 +57,7 @@ class LocalFirstWork final : public c10d::Work {
                   "call outside of the captured region");
       streams_.emplace(device.type());
       beside_ = streams_->getStreamFromGlobalPool(device, true);
+      const c10::DeviceGuard guard(device);  // as in Staging::follow_caller()
       c10::Event queued(device.type());
       queued.record(streams_->getStream(device));
       queued.block(*beside_);
@@ -129,6 +131,7 @@ class LocalFirstWork final : public c10d::Work {
     return true;
   }
   void synchronize() override { wait(kNoTimeout); }
+  void blockCurrentStream() { wait(kNoTimeout); }  // as in EngineWork
   // When complete, the caller's stream may use the results, as with NCCL.
   bool isCompleted() override {
     const std::lock_guard lock(mutex_);
@@ -147,6 +150,7 @@ class LocalFirstWork final : public c10d::Work {
  private:
   void block_caller() {
     if (beside_) {
+      const c10::DeviceGuard guard(beside_->device());
       c10::Event passed(beside_->device_type());
       passed.record(*beside_);
       passed.block(streams_->getStream(beside_->device()));
@@ -155,6 +159,9 @@ class LocalFirstWork final : public c10d::Work {
   void complete_future() {
     try {
       if (failure_.empty()) {
+        if (beside_) {
+          check_device(*beside_);  // as in EngineWork::complete()
+        }
         std::optional<c10::StreamGuard> guard;  // the future records the stream after the results
         if (beside_) {
           guard.emplace(*beside_);

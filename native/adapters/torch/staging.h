@@ -51,6 +51,13 @@ void in_pieces(const at::Tensor& like, int64_t elements, int64_t ranks, const Ma
   }
 }
 
+// Throws if the stream's device has failed.
+inline void check_device(const c10::Stream& stream) {
+  const c10::DeviceGuard guard(stream.device());
+  c10::Event probe(stream.device_type());
+  probe.record(stream);
+}
+
 // The streams, the events and the memory for the copies of one work. Created and filled on the caller's
 // thread; its calls wait on one thread.
 class Staging {
@@ -103,6 +110,8 @@ class Staging {
 
   // All copies wait for the work that the caller's stream has queued so far.
   void follow_caller() {
+    const c10::DeviceGuard guard(
+        device_);  // an event restores the thread's device, and creates a context on it
     c10::Event queued(device_.type());
     queued.record(streams_.getStream(device_));
     queued.block(leaving_);
@@ -120,6 +129,7 @@ class Staging {
   smdp_error await(std::size_t call, const Late& late) {
     const c10::DeviceGuard guard(
         device_);  // otherwise the first query of a thread creates a context on device 0
+    const QueriesDuringCapture allowed(device_.type());
     queue_copies(call);
     const auto& copied = calls_[call].copied;
     const auto began = std::chrono::steady_clock::now();
@@ -160,6 +170,7 @@ class Staging {
 
   // The caller's stream waits for all copies back.
   void block_caller() {
+    const c10::DeviceGuard guard(device_);  // as in follow_caller()
     c10::Event copied(device_.type());
     copied.record(returning_);
     copied.block(streams_.getStream(device_));

@@ -125,6 +125,9 @@ class EngineWork final : public c10d::Work {
     return true;
   }
   void synchronize() override { wait(kNoTimeout); }
+  // Not `override`: torch 2.0 has no such call. That of newer versions ends too early for results on a
+  // device.
+  void blockCurrentStream() { wait(kNoTimeout); }
   // When complete, the caller's stream may use the results, as with NCCL.
   bool isCompleted() override {
     {
@@ -339,6 +342,9 @@ class EngineWork final : public c10d::Work {
     if (failure_.code == SMDP_OK) {
       std::optional<c10::StreamGuard> copies;  // the future records the stream after them
       if (staging_) {
+        // markCompleted() records events. If that throws, the future is complete, and no thread that waits is
+        // notified.
+        check_device(staging_->returning());
         copies.emplace(staging_->returning());
       }
       future.markCompleted(at::IValue(results_));
@@ -396,6 +402,8 @@ class WorkOfMany final : public c10d::Work {
     }
     return true;
   }
+  void synchronize() override { wait(kNoTimeout); }
+  void blockCurrentStream() { wait(kNoTimeout); }
   bool isCompleted() override {
     return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->isCompleted(); });
   }

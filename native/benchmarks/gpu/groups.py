@@ -28,10 +28,12 @@ def parse() -> argparse.Namespace:
 def state() -> Dict[str, Any]:
     """Bytes on the device, and what the process has."""
     import torch
+    import torch.distributed as dist
 
     gc.collect()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
+    dist.barrier()  # the GPU's memory counts every rank on it
     free, _total = torch.cuda.mem_get_info()
     return {
         "allocated": torch.cuda.memory_allocated(),

@@ -132,6 +132,9 @@ Queue& current_queue() { return queue_of(stream_of(current_stream)); }
 
 std::atomic<bool> failing = false;
 std::atomic<bool> failing_copies = false;
+std::atomic<bool> failing_records = false;
+std::atomic<bool> recording = false;
+thread_local int capture_mode = 0;  // as CUDA's: 0 global, 1 of this thread
 std::atomic<bool> capturing = false;
 std::atomic<int> allocations_left = -1;  // below 0: no limit
 std::atomic<uint64_t> copies_to_host = 0;
@@ -313,6 +316,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   using Event = std::shared_ptr<Mark>;
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex /*device*/,
               c10::EventFlag /*flag*/) const override {
+    TORCH_CHECK(!failing_records, "the device failed");
     if (*event == nullptr) {
       *event = new Event();
     }
@@ -325,6 +329,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   bool queryEvent(void* event) const override {
     TORCH_CHECK(!failing, "the device failed");
+    TORCH_CHECK(!recording || capture_mode != 0, "a query on another thread has ended the recording");
     if (event == nullptr) {
       return true;
     }
@@ -452,6 +457,10 @@ __attribute__((visibility("default"))) int lateHostUnregister(void* memory) {
   const std::lock_guard lock(memory_mutex);
   return registered.erase(memory) == 1 ? 0 : 3;
 }
+__attribute__((visibility("default"))) int lateThreadExchangeStreamCaptureMode(int* mode) {
+  std::swap(*mode, capture_mode);
+  return 0;
+}
 __attribute__((visibility("default"))) const char* lateGetErrorString(int code) {
   return code == 2 ? "too much memory is registered" : "the memory is not registered";
 }
@@ -475,6 +484,10 @@ PYBIND11_MODULE(late_device, module) {
              [](c10::StreamId id, bool held) { queues.at(static_cast<size_t>(id)).hold(held); });
   // A query whether an event has passed reports that the device failed.
   module.def("fail", [](bool fails) { failing = fails; });
+  // So does the record of an event.
+  module.def("fail_records", [](bool fails) { failing_records = fails; });
+  // As if another thread recorded a graph in CUDA's default mode.
+  module.def("record_elsewhere", [](bool records) { recording = records; });
   module.def("fail_copies", [](bool fails) { failing_copies = fails; });
   // So many allocations succeed from here on; below 0: all.
   module.def("limit_allocations", [](int left) { allocations_left = left; });

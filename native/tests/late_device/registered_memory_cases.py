@@ -46,6 +46,48 @@ assert queued <= 3, queued  # the piece of the first call, and 8 MiB
 late_device.hold(False)
 work.wait(); assert (t.cpu() == size).all()
 """,
+    "a graph is recorded on another thread": """
+group = dist.new_group()  # broken for good by a query that is refused
+t = slowly(mine(SMALL))
+meet("all have it")
+if rank != 0: time.sleep(0.05)
+late_device.record_elsewhere(True)
+work = dist.all_reduce(t, group=group, async_op=True)
+work.wait()
+late_device.record_elsewhere(False)
+assert same(t, summed(SMALL))
+dist.all_reduce(t := slowly(mine(SMALL)), group=group); assert same(t, summed(SMALL))
+""",
+    "the stream waits for the work where the host is asked not to": """
+out = empty(SMALL)
+out.cpu()
+work = dist.broadcast(slowly(mine(SMALL, of=0)) if rank == 0 else out, src=0, async_op=True)
+if hasattr(work, "block_current_stream"):
+    work.block_current_stream()
+    assert rank == 0 or same(torch.empty_like(out).copy_(out), mine(SMALL, of=0))
+work.wait()
+""",
+    "a device that fails before the results are noted fails the future": """
+group = dist.new_group()
+t = slowly(mine(SMALL))
+if rank == 0:
+    before = late_device.copies()[0]
+    future = dist.broadcast(t, src=0, group=group, async_op=True).get_future()
+    while late_device.copies()[0] == before: time.sleep(0.001)
+    time.sleep(0.05)  # in which the end of the copies is recorded
+    late_device.fail_records(True)
+    meet("the device fails")
+    try:
+        future.wait()
+        raise AssertionError("it ended")
+    except RuntimeError as error:
+        assert "the device failed" in str(error), error
+    late_device.fail_records(False)
+else:
+    meet("the device fails")
+    dist.broadcast(t, src=0, group=group); assert same(t, mine(SMALL, of=0))
+meet("the device works again")
+""",
     "more tensors than the registered memory holds": """
 works = [(t, dist.all_reduce(t, async_op=True)) for t in [slowly(mine(LARGE)) for _ in range(4)]]
 for t, work in works: work.wait(); assert same(t, summed(LARGE))

@@ -13,7 +13,7 @@ import waits
 # A wait for a device, or for a step of a call on it.
 WAIT = re.compile(
     r"(?<!auto )\w+\.block\(|query\(\)|->recordDataPtr|streams_\.recordDataPtr|note_use\((?!const)|block_caller\(\);"
-    r"|->wait\((?!timeout)|copies\.emplace\(|guard\.emplace\(\*beside_|leaving_\.empty\(\) \|\|"
+    r"|->wait\((?!timeout)|copies\.emplace\(|guard\.emplace\(\*beside_|used_\.empty\(\) \|\|"
 )
 # No test can find its removal: the callback of the work's future notes the results on a stream that waits for the work.
 NOTED_BY_THE_FUTURE = (

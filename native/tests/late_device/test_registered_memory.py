@@ -35,6 +35,26 @@ def test_memory_stays_registered_while_a_copy_uses_it() -> None:
         assert "ended" in outcome.out and outcome.code == 0, outcome.err
 
 
+def test_memory_stays_registered_while_a_copy_to_the_host_is_queued() -> None:
+    case = {
+        "a copy to the host": """
+t = slowly(mine(SMALL))
+t.cpu()
+late_device.hold(True)
+work = dist.all_reduce(t, async_op=True)
+time.sleep(0.2)
+"""
+    }
+    end = """
+dist.destroy_process_group()
+assert late_device.registered() > 0
+late_device.hold(False)
+print("ended", flush=True)
+"""
+    for outcome in late_job.run([2], case, end=end):
+        assert "ended" in outcome.out and outcome.code == 0, outcome.err
+
+
 @pytest.mark.parametrize(
     ("hosts", "env", "line"),
     [

@@ -105,8 +105,8 @@ WAITS = (
     Wait(
         "memory stays registered while a copy uses it",
         "host_memory.h",
-        "bool is_registered = !leaving_.empty() || lost_;",
-        "bool is_registered = (!({planted}) && !leaving_.empty()) || lost_;",
+        "bool is_registered = !used_.empty() || lost_;",
+        "bool is_registered = (!({planted}) && !used_.empty()) || lost_;",
         ("a copy back is still queued at the end",),
         end=HELD_AT_THE_END,
     ),

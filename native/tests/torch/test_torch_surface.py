@@ -165,6 +165,16 @@ def of(who):
     return torch.sparse_coo_tensor(indices, torch.arange(who + 2.0), (5, 4))
 t = of(rank); dist.all_reduce(t)
 assert torch.equal(t.to_dense(), sum(of(i).to_dense() for i in range(size)))
+if since(2, 1):  # torch calls another function of the backend for sparse tensors on a GPU
+    key, calls = torch._C.DispatchKeySet(torch._C.DispatchKey.SparseCUDA), []
+    def as_on_a_gpu(*values):
+        calls.append(1)
+        return torch.ops.c10d.allreduce_.default.redispatch(key, *values)
+    library = torch.library.Library("c10d", "IMPL")
+    library.impl("allreduce_", as_on_a_gpu, "SparseCPU")
+    t = of(rank); dist.all_reduce(t)
+    assert calls and torch.equal(t.to_dense(), sum(of(i).to_dense() for i in range(size)))
+    library._destroy()
 """,
     "groups beside each other and other backends": """
 pair = dist.new_group([1, 3]); rest = dist.new_group([0, 2], backend="gloo"); all_gloo = dist.new_group(backend="gloo")
