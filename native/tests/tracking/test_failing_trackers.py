@@ -171,7 +171,15 @@ def test_hanging_client_is_left_at_the_deadline(tmp_path: Path) -> None:
 
 
 def test_client_that_hangs_at_the_end_is_left_at_the_deadline(tmp_path: Path) -> None:
-    ran = run(tmp_path, variables={"SMDP_TRACKING_EXIT_S": "3"}, finish="time.sleep(3600)")
+    # The time of the end is for the hang alone: the numbers are sent before.
+    script = f"""{tracked.SCRIPT}
+import os, pathlib, time
+record, ends = pathlib.Path(os.environ["RECORD"]), time.monotonic() + 120
+while not record.exists() or record.read_text().count('["log"') < 52:
+    assert time.monotonic() < ends
+    time.sleep(0.05)
+"""
+    ran = run(tmp_path, script, variables={"SMDP_TRACKING_EXIT_S": "3"}, finish="time.sleep(3600)")
     assert ran.returncode == 0
     assert "wandb: it did not end the run in time" in ran.stderr
     assert len([one for one in record(tmp_path) if one[0] == "log"]) == 52
