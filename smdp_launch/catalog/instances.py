@@ -23,6 +23,7 @@ class Instance(NamedTuple):
         fabric: the connection between the GPUs of one instance; None for a single GPU, or if it is not documented.
         local_nvme_gb: 0 if there is none; None if it is not known.
         cuda_min: the first CUDA version that supports the GPU; None if it is not documented.
+        cuda_end: the first CUDA version that supports the GPU no longer; None if there is none.
         gpudirect_rdma: network adapters read and write the memory of GPUs; None if it is not documented.
         from_memory: the fields whose values do not come from a document; no rule may refuse a job because of them.
         sources: the sources of fields that differ from those of the table's column, by field.
@@ -40,6 +41,7 @@ class Instance(NamedTuple):
     fabric: str | None
     local_nvme_gb: int | None
     cuda_min: str | None
+    cuda_end: str | None = None
     architecture: str = "x86_64"
     gpudirect_rdma: bool | None = None
     from_memory: frozenset[str] = frozenset()

@@ -54,14 +54,15 @@ def make_draft(tree: SourceTree, entry: str, job_file: Path, engine: Engine | No
     """The draft for the script ``entry`` of ``tree``; the job file will be at ``job_file``.
 
     Args:
-        engine: None for the native engine, or for AWS's if the requirements pin a version that only AWS's library has.
+        engine: None for the one that fits the script and its requirements (``framework.choose_engine``).
     """
     scripts = read_with_imports(tree, entry)
     read = list(scripts.values())
     requirements = read_requirements(tree.folder / REQUIREMENTS_FILE)
     framework = choose_framework([one for script in read for one in script.frameworks], requirements)
-    selected = engine or choose_engine(framework, requirements)
     library = next((one.library for one in read if one.library), None)
+    backends = [] if library else [each for one in read for each in one.training.backends]
+    selected = engine or choose_engine(framework, requirements, backends)
     channels = list(dict.fromkeys(one for script in read for one in script.channels))[:_MAX_CHANNELS] or ["train"]
     home = job_file.absolute().parent
     line = command_line_of(tree, scripts)

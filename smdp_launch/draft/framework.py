@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from smdp_launch.catalog.engines import TORCH_DISTRIBUTED, Engine
 from smdp_launch.catalog.frameworks import TITLES, Build, build, builds, minimum, native_builds, parts, torchrun_since
 from smdp_launch.source.requirements import REQUIREMENTS_FILE, Requirement, Requirements
+from smdp_launch.source.script.training import Backend
 
 _PACKAGES = {"pytorch": ("torch",), "tensorflow": ("tensorflow", "tensorflow-gpu")}
 
@@ -31,8 +33,15 @@ def choose_framework(frameworks: list[str], requirements: Requirements) -> str:
     return [*frameworks, *required, "pytorch"][0]
 
 
-def choose_engine(framework: str, requirements: Requirements) -> Engine:
-    """The native engine, unless the requirements pin a version that only AWS's library supports."""
+def choose_engine(framework: str, requirements: Requirements, backends: Sequence[Backend] = ()) -> Engine:
+    """The native engine, unless the requirements pin a version that only AWS's library supports, or the script's
+    process groups certainly use NCCL.
+
+    Args:
+        backends: the script's calls that start a process group.
+    """
+    if backends and all(one.values == {"nccl"} and one.option is None for one in backends):
+        return "nccl"
     required = requirements.package(*_PACKAGES[framework])
     pinned = _pinned(framework, required)
     only_theirs = pinned is not None and pinned.smddp is not None and pinned.version not in native_builds(framework)

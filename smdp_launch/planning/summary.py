@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 
 from smdp_launch.catalog.engines import WITH_POLICY
-from smdp_launch.catalog.instances import instance
+from smdp_launch.catalog.instances import Instance, instance
 from smdp_launch.catalog.prices import PriceTable
 from smdp_launch.diagnostics import Severity
 from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel, S3Channel
@@ -37,7 +37,10 @@ def summary(plan: Plan) -> list[Row]:
     rows = [
         ("hosts", f"{compute.instance_count} x {compute.instance_type}{gpus}{f', {groups[0].name}' if groups else ''}"),
         *[("", f"{one.instance_count} x {one.instance_type}, {one.name}: not workers") for one in groups[1:]],
-        ("limits", f"at most {duration(compute.max_run)} of run time, {compute.volume_gb} GB of storage on each host"),
+        (
+            "limits",
+            f"at most {duration(compute.max_run)} of run time, {_storage(known, compute.volume_gb)} on each host",
+        ),
         ("engine", f"{spec.engine}, policy {spec.policy}" if spec.engine in WITH_POLICY else _torchrun(plan)),
         ("framework", f"{spec.framework.name} {spec.framework.version}"),
         ("image", request["AlgorithmSpecification"]["TrainingImage"]),
@@ -68,6 +71,12 @@ def summary(plan: Plan) -> list[Row]:
     if plan.placeholders and plan.local is None:
         rows.append(("to fill in", to_fill_in(plan.placeholders)))
     return [*rows, ("plan", plan.hash)]
+
+
+def _storage(type_: Instance | None, volume_gb: int) -> str:
+    """What ``compute.volume_gb`` sets; hosts with local disks have no other storage."""
+    disks = type_.local_nvme_gb if type_ is not None else None
+    return f"{disks:,} GB of local NVMe disks" if disks else f"{volume_gb:,} GB of storage"
 
 
 def _torchrun(plan: Plan) -> str:

@@ -70,7 +70,7 @@ _NO_NAME = " "
 @click.option(
     "--engine",
     type=click.Choice(ENGINES),
-    help="The engine. Default: native, if it supports the script's framework. nccl: torch.distributed on GPUs.",
+    help="The engine. Default: nccl if the script uses NCCL, otherwise native if it supports the framework.",
 )
 @click.option(
     "--output",

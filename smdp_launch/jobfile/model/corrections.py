@@ -15,8 +15,9 @@ from smdp_launch.jobfile.model.derived import (
     default_max_wait,
     is_variable,
 )
-from smdp_launch.jobfile.model.quantities import dollars, plain_number, seconds, size
+from smdp_launch.jobfile.model.quantities import amount, dollars, plain_number, seconds, size
 from smdp_launch.jobfile.model.schema import SchemaError
+from smdp_launch.jobfile.model.spec import Checkpoint
 from smdp_launch.jobfile.model.types import DAY
 from smdp_launch.jobfile.yaml.document import Document, Location
 from smdp_launch.jobfile.yaml.text import to_yaml
@@ -37,6 +38,7 @@ UNITS: dict[Location, tuple[str, Callable[[str], Fraction | None]]] = {
     ("compute", "volume_gb"): ("GB", lambda text: size(text, "g")),
     ("script", "source_limit_mb"): ("MB", lambda text: size(text, "m")),
     ("engine_options", "piece_kib"): ("KiB", lambda text: size(text, "k")),
+    ("model", "parameters"): ("parameters", amount),
     ("budget", "max_usd"): ("USD", dollars),
     ("budget", "max_usd_per_week"): ("USD", dollars),
     ("sweep", "budget", "max_usd"): ("USD", dollars),
@@ -120,6 +122,31 @@ def _section_in_s3(document: Document, error: SchemaError) -> Correction | None:
     if not schema.accepts((*error.written, "s3"), {**document.data, error.written[0]: {}}, value):
         return None
     return Correction(f"write `{error.written[-1]}: {section}`", section)
+
+
+def _path_of_checkpoints(document: Document, error: SchemaError) -> Correction | None:
+    """``checkpoint: /opt/ml/checkpoints``, the path in the container in place of the section."""
+    value, default = error.value, str(Checkpoint.model_fields["path"].default)
+    if error.written != ("checkpoint",) or not isinstance(value, str) or not value.startswith("/"):
+        return None
+    folder = default_checkpoint_location(document)
+    location = bracket_text(folder) if folder is not None else "LOCATION"
+    path = "" if value.rstrip("/") == default else f", path: {bracket_text(error.entry.text)}"
+    section = f"{{s3: {location}{path}}}"
+    why = "" if path else f"; {default} is the default path"
+    return Correction(f"write `checkpoint: {section}`{why}", section if folder is not None else None)
+
+
+def _share(document: Document, error: SchemaError) -> Correction | None:
+    """``require: 80``, a share without its sign."""
+    if (
+        error.written != ("network", "require")
+        or isinstance(error.value, bool)
+        or not isinstance(error.value, int | float)
+    ):
+        return None
+    meant = f"{error.value:g}%"
+    return Correction(f"write {meant}", meant) if error.accepts(meant) else None
 
 
 def _list_of_one(document: Document, error: SchemaError) -> Correction | None:
@@ -229,6 +256,8 @@ _CORRECTIONS = (
     _volume,
     _spot,
     _section_in_s3,
+    _path_of_checkpoints,
+    _share,
     _list_of_one,
     _with_unit,
     _number_in_quotes,

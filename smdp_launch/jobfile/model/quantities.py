@@ -17,6 +17,7 @@ _PART = re.compile(rf"({_NUMBER})\s*([a-z]+)\s*", re.ASCII)
 _CLOCK = re.compile(r"(\d{1,5}):([0-5]\d):([0-5]\d)", re.ASCII)
 _PRODUCT = re.compile(r"\d{1,9}(?:\s*\*\s*\d{1,9}){1,3}", re.ASCII)
 _SIZE = re.compile(rf"({_NUMBER})\s*([a-z]+)", re.ASCII)
+_AMOUNT = re.compile(rf"({_NUMBER})\s*([kmb])", re.ASCII | re.IGNORECASE)
 _USD = re.compile(rf"(?:\$\s*|USD\s*)({_NUMBER})|({_NUMBER})\s*(?:\$|USD)", re.ASCII | re.IGNORECASE)
 #: The powers of 1000 or 1024. If a field counts GB, both 100GB and 100 mean 100.
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
@@ -50,6 +51,12 @@ def size(text: str, unit: str) -> Fraction | None:
         return None
     base = 1024 if match[2].endswith("ib") else 1000
     return Fraction(match[1]) * Fraction(base) ** (_POWERS[match[2][0]] - _POWERS[unit])
+
+
+def amount(text: str) -> Fraction | None:
+    """``335M`` and ``1.3B`` as a plain number, as ``scale --parameters`` reads them; None for everything else."""
+    match = _AMOUNT.fullmatch(text.strip())
+    return Fraction(match[1]) * 1000 ** ("KMB".index(match[2].upper()) + 1) if match is not None else None
 
 
 def dollars(text: str) -> Fraction | None:

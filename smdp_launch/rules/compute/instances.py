@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from smdp_launch.catalog.engines import TORCH_DISTRIBUTED, WITH_POLICY
 from smdp_launch.catalog.frameworks import TITLES, Build, build, last_library_version
@@ -55,7 +56,7 @@ def _suggested(facts: Facts) -> list[str]:
         type_, known = instance(name), offering(name, region)
         return (
             (library is None or library_versions(name).include(library.version))
-            and (cuda is None or type_ is None or type_.cuda_min is None or _is_at_least(cuda, type_.cuda_min))
+            and (cuda is None or type_ is None or _missed_range(type_, cuda) is None)
             and (known is None or known.offered or not known.certain)
         )
 
@@ -178,30 +179,45 @@ _CUDA = (
 
 @rule("SMDP314", *_CUDA)
 def cuda_supports_gpu(facts: Facts) -> Iterator[Problem]:
-    yield from _cuda_too_old(facts, certain=True)
+    yield from _unsupported_by_cuda(facts, certain=True)
 
 
 @rule("SMDP314", *_CUDA, severity=Severity.WARNING)
 def cuda_may_not_support_gpu(facts: Facts) -> Iterator[Problem]:
-    yield from _cuda_too_old(facts, certain=False)
+    yield from _unsupported_by_cuda(facts, certain=False)
 
 
-def _cuda_too_old(facts: Facts, *, certain: bool) -> Iterator[Problem]:
-    """``certain``: the first CUDA version that supports the GPU is documented. Only then it is an error."""
+def _unsupported_by_cuda(facts: Facts, *, certain: bool) -> Iterator[Problem]:
+    """``certain``: the CUDA versions that support the GPU are documented. Only then it is an error."""
     cuda, where = image_contents.cuda(facts), ("image",) if facts.spec.image is not None else ("framework", "version")
     # With policy strict, other rules report every CUDA version that is not 11.
     is_reported = facts.spec.engine in WITH_POLICY and facts.spec.policy == "strict" and not str(cuda).startswith("11.")
     if cuda is None or is_reported:
         return
     for at, type_ in _types(facts):
-        if type_.cuda_min is None or _is_at_least(cuda, type_.cuda_min) or certain != type_.is_documented("cuda_min"):
+        range_ = _missed_range(type_, cuda)
+        if range_ is None or certain != type_.is_documented(range_.field):
             continue
-        message = f"the {type_.gpu} of {type_.name} needs CUDA {type_.cuda_min} or later, and the image has {cuda}"
-        older = [one for one in _suggested(facts) if one != type_.name]
-        has_other = any(_is_at_least(cuda, _cuda_min(one)) for one in older)
-        types = f", or one of the types {', '.join(older[:_NAMED])}" if has_other else ""
-        help_ = f"use a build with CUDA {type_.cuda_min} or later{types}"
-        yield Problem(where if at == TYPE else at, message, help_)
+        message = f"the {type_.gpu} of {type_.name} needs {range_.text}, and the image has {cuda}"
+        fitting = _suggested(facts)[:_NAMED]
+        types = f", or one of the types {', '.join(fitting)}" if fitting else ""
+        yield Problem(where if at == TYPE else at, message, f"use a build with {range_.text}{types}")
+
+
+class _Range(NamedTuple):
+    """CUDA versions that support a GPU, and the field of its type that states them."""
+
+    text: str
+    field: str
+
+
+def _missed_range(type_: Instance, cuda: str) -> _Range | None:
+    """The versions that the type's GPU needs, if ``cuda`` is not one of them."""
+    if type_.cuda_min is not None and not _is_at_least(cuda, type_.cuda_min):
+        return _Range(f"CUDA {type_.cuda_min} or later", "cuda_min")
+    if type_.cuda_end is not None and _is_at_least(cuda, type_.cuda_end):
+        return _Range(f"a CUDA version before {type_.cuda_end}", "cuda_end")
+    return None
 
 
 def _types(facts: Facts) -> Iterator[tuple[Location, Instance]]:
@@ -210,11 +226,6 @@ def _types(facts: Facts) -> Iterator[tuple[Location, Instance]]:
         type_ = instance(name)
         if type_ is not None:
             yield at, type_
-
-
-def _cuda_min(name: str) -> str:
-    type_ = instance(name)
-    return type_.cuda_min or "0" if type_ is not None else "0"
 
 
 def _is_at_least(cuda: str, first: str) -> bool:

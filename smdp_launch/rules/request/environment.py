@@ -6,11 +6,12 @@ import re
 import warnings
 from collections.abc import Iterator
 
-from smdp_launch.diagnostics import Severity
+from smdp_launch.diagnostics import Severity, closest
 from smdp_launch.jobfile.model.schema import accepts
 from smdp_launch.jobfile.model.spec import EngineOptions
 from smdp_launch.jobfile.yaml.document import Location
 from smdp_launch.jobfile.yaml.text import to_yaml
+from smdp_launch.request.engine_variables import ENGINE_VARIABLES, OTHER_VARIABLES
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 
 #: Variables that the platform, the container's toolkit or the engine set, with who sets them.
@@ -58,6 +59,33 @@ def reserved_variables(facts: Facts) -> Iterator[Problem]:
             message = f"{name} is reserved: {reason}"
             help_ = "remove it, or choose another name"
             yield Problem(("environment", name), message, help_, on_key=True, remove=True)
+
+
+@rule("SMDP613", "environment", "engine")
+def values_that_the_engine_refuses(facts: Facts) -> Iterator[Problem]:
+    for name, value in facts.spec.environment.items():
+        variable = ENGINE_VARIABLES.get(name)
+        if facts.spec.engine != "native" or variable is None or {name} & {*_FIXED, *_FIELDS} or variable.accepts(value):
+            continue
+        message = f'{name}: the engine refuses "{value}" when it opens'
+        meant = closest(value, variable.words)
+        yield Problem(("environment", name), message, f"write {variable.allowed()}", replacement=meant)
+
+
+@rule("SMDP613", "environment", "engine", severity=Severity.WARNING)
+def names_that_the_engine_does_not_read(facts: Facts) -> Iterator[Problem]:
+    known = [*ENGINE_VARIABLES, *_FIELDS]
+    for name in facts.spec.environment:
+        if (
+            facts.spec.engine != "native"
+            or not name.startswith("SMDP_")
+            or {name} & {*known, *OTHER_VARIABLES, *_FIXED}
+        ):
+            continue
+        meant = closest(name, known, cutoff=0.8)
+        if meant is not None:
+            message = f"{name}: the engine reads no variable of this name"
+            yield Problem(("environment", name), message, f"did you mean {meant}?", on_key=True, replacement=meant)
 
 
 def _as_field(facts: Facts, name: str) -> dict[Location, str]:

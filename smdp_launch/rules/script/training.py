@@ -149,6 +149,7 @@ def _other_backend(facts: Facts, name: str, one: Backend) -> Problem | None:
     named = f'"{backend}"' if one.call.startswith("torch.") else f'dist_backend="{backend}"'
     help_ = f"write {start}({named})"
     help_ += f", and {_IMPORT} above it" if facts.spec.engine == "smdistributed" else ""
+    help_ += ", or `engine: nccl`" if backend == "smddp" and _asked_for(facts, one) == {"nccl"} else ""
     if one.omitted and backend != "smddp":
         return None  # torch chooses nccl for GPUs and gloo for CPUs
     if one.omitted:

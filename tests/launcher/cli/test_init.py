@@ -72,6 +72,24 @@ def test_default_engine_supports_the_pinned_version(tmp_path: Path) -> None:
     assert job["framework"] == {"name": "tensorflow", "version": "2.14.1"}
 
 
+@pytest.mark.parametrize(
+    ("start", "engine"),
+    [
+        ('dist.init_process_group("nccl")', "nccl"),
+        ('dist.init_process_group(backend="nccl")', "nccl"),
+        ('dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")', "native"),
+        ('dist.init_process_group("smddp")', "native"),
+        ("dist.init_process_group()", "native"),
+    ],
+)
+def test_script_with_nccl_gets_the_engine_nccl(tmp_path: Path, start: str, engine: str) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").write_text(f"import torch\nimport torch.distributed as dist\n{start}\n")
+    ran = run(tmp_path, "init", "src")
+    assert ran.returncode == 0, ran.stderr
+    assert data(tmp_path / "job.yaml")["engine"] == engine
+
+
 def test_template_script_gives_its_channels_and_hyperparameters(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "templates", tmp_path / "templates")
     job = drafted(tmp_path, Path("templates/scripts"), "--name", "mnist")
