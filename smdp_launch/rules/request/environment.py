@@ -53,7 +53,7 @@ def reserved_variables(facts: Facts) -> Iterator[Problem]:
         if name in _FIELDS:
             message = f"{name} is reserved: the field `{_FIELDS[name]}` sets it"
             help_ = f"replace it with the field `{_FIELDS[name]}`"
-            target = _as_field(facts, name)
+            target = _as_field(facts, name, facts.spec.environment[name])
             yield Problem(("environment", name), message, help_, on_key=True, remove=bool(target), write=target)
         elif reason is not None:
             message = f"{name} is reserved: {reason}"
@@ -75,23 +75,22 @@ def values_that_the_engine_refuses(facts: Facts) -> Iterator[Problem]:
 @rule("SMDP613", "environment", "engine", severity=Severity.WARNING)
 def names_that_the_engine_does_not_read(facts: Facts) -> Iterator[Problem]:
     known = [*ENGINE_VARIABLES, *_FIELDS]
-    for name in facts.spec.environment:
-        if (
-            facts.spec.engine != "native"
-            or not name.startswith("SMDP_")
-            or {name} & {*known, *OTHER_VARIABLES, *_FIXED}
-        ):
+    for name, value in facts.spec.environment.items():
+        is_read = not name.startswith("SMDP_") or name in {*known, *OTHER_VARIABLES, *_FIXED}
+        if facts.spec.engine != "native" or is_read:
             continue
+        at, message = ("environment", name), f"{name}: the engine reads no variable of this name"
         meant = closest(name, known, cutoff=0.8)
-        if meant is not None:
-            message = f"{name}: the engine reads no variable of this name"
-            yield Problem(("environment", name), message, f"did you mean {meant}?", on_key=True, replacement=meant)
+        if meant in _FIELDS:
+            help_, target = f"did you mean the field `{_FIELDS[meant]}`?", _as_field(facts, meant, value)
+            yield Problem(at, message, help_, on_key=True, remove=bool(target), write=target)
+        elif meant is not None:
+            yield Problem(at, message, f"did you mean {meant}?", on_key=True, replacement=meant)
 
 
-def _as_field(facts: Facts, name: str) -> dict[Location, str]:
+def _as_field(facts: Facts, name: str, text: str) -> dict[Location, str]:
     """The field that sets the variable, with the variable's value as YAML; empty if the field cannot have it."""
     target = tuple(_FIELDS[name].split("."))
-    text = facts.spec.environment[name]
     values = [text, *([float(text), int(float(text))] if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text, re.ASCII) else [])]
     fitting = [one for one in reversed(values) if accepts(target, facts.document.data, one)]
     is_native = facts.has("engine") and facts.spec.engine == "native"
