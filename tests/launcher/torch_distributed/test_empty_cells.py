@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import datetime
-import re
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ MAY_BE_EMPTY = ("fabric", "local_nvme_gb", "cuda_min", "cuda_end", "gpudirect_rd
 REFUSED = {
     "compute_capability": ("ml.p3dn.24xlarge", "amp: bf16\n"),
     "cuda_min": ("ml.p6-b200.48xlarge", ""),
-    "cuda_end": ("ml.p3dn.24xlarge", "image: 123456789012.dkr.ecr.us-east-1.amazonaws.com/train:2.13.0-cu130\n"),
     "gpu_memory_gb": ("ml.g5.12xlarge", "model: {parameters: 7000000000, optimizer: adamw}\n"),
     "local_nvme_gb": ("ml.p4d.24xlarge", "encryption: {volume_key: alias/volumes}\n"),
 }
@@ -40,8 +38,6 @@ amp: bf16
 
 def refusals(folder: Path, type_: str, more: str) -> list[str]:
     text = JOB.replace("engine: native", "engine: nccl").replace("ml.p4d.24xlarge", type_)
-    if more.startswith("image:"):
-        text = re.sub(r"(?m)^image:.*\n", "", text)
     found = check_job(write_job(folder, f"{text}{more}")).diagnostics
     return [one.code for one in found if one.severity is Severity.ERROR]
 
