@@ -25,9 +25,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore"), pytest.
 
 SWITCH = {"torch_distributed": {"enabled": True}}
 #: Every type whose GPUs the images of all generated jobs support.
-TYPES = tuple(
-    one.name for one in instances() if one.cuda_end is None and (one.cuda_min is None or float(one.cuda_min) <= 11.7)
-)
+TYPES = tuple(one.name for one in instances() if one.cuda_min is None or float(one.cuda_min) <= 11.7)
 
 
 @settings(max_examples=200, deadline=None, database=None, suppress_health_check=list(HealthCheck))

@@ -196,7 +196,7 @@ def _unsupported_by_cuda(facts: Facts, *, certain: bool) -> Iterator[Problem]:
         return
     for at, type_ in _types(facts):
         range_ = _missed_range(type_, cuda)
-        # An image may contain code for a GPU that a newer CUDA no longer builds for, so that is a warning.
+        # The CUDA in the image's tag may be newer than the one of its PyTorch, which may still support the GPU.
         if range_ is None or certain != (range_.field == "cuda_min" and type_.is_documented(range_.field)):
             continue
         message = f"the {type_.gpu} of {type_.name} needs {range_.text}, and the image has {cuda}"

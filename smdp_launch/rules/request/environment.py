@@ -65,7 +65,8 @@ def reserved_variables(facts: Facts) -> Iterator[Problem]:
 def values_that_the_engine_refuses(facts: Facts) -> Iterator[Problem]:
     for name, value in facts.spec.environment.items():
         variable = ENGINE_VARIABLES.get(name)
-        if facts.spec.engine != "native" or variable is None or {name} & {*_FIXED, *_FIELDS} or variable.accepts(value):
+        is_reserved = name in _FIXED or name in _FIELDS
+        if facts.spec.engine != "native" or variable is None or is_reserved or variable.accepts(value):
             continue
         message = f'{name}: the engine refuses "{value}" when it opens'
         meant = closest(value, variable.words)

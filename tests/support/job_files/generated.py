@@ -142,10 +142,7 @@ def _capacity(draw: st.DrawFn, job: Mapping) -> None:
     elif way == "warm":
         compute["keep_alive"] = draw(st.integers(1, 3600))
     elif way == "fallback":
-        # V100 does not fit the images of torch.distributed with CUDA 13.
-        torch_types, others_of = ("ml.p4d.24xlarge", "ml.p4de.24xlarge"), ("ml.p3dn.24xlarge", "ml.p3.16xlarge")
-        types = torch_types if job["engine"] == "nccl" else others_of
-        others = [one for one in types if one != compute["instance_type"]]
+        others = [one for one in ("ml.p3dn.24xlarge", "ml.p3.16xlarge") if one != compute["instance_type"]]
         compute["fallback_types"] = others[: draw(st.integers(1, len(others)))]
     if way != "spot":
         plans = st.just("arn:aws:sagemaker:us-east-1:123456789012:training-plan/spring")
