@@ -6,7 +6,7 @@ set -eu
 python=$1
 shift
 here=$(cd "$(dirname "$0")/../.." && pwd)
-tests="torch/test_torch_backend.py torch/test_torch_surface.py torch/test_device_tensors.py torch/test_futures.py torch/test_first_generation_functions.py torch/test_first_generation_training.py torch/test_first_generation_errors.py"
+tests="torch/test_torch_backend.py torch/test_torch_surface.py late_device/test_device_tensors.py torch/test_futures.py torch/test_first_generation_functions.py torch/test_first_generation_training.py torch/test_first_generation_errors.py"
 
 environment() { # folder version
     test -x "$1/bin/python" || "$python" -m venv "$1"
@@ -15,7 +15,7 @@ environment() { # folder version
     upgrade=
     case $2 in
         newest) upgrade=--upgrade ;;
-        2.[01].*) torch="torch==$2" numpy='numpy<2' ;; # which were built for it
+        2.[0-2].*) torch="torch==$2" numpy='numpy<2' ;; # which were built for it
         *) torch="torch==$2" ;;
     esac
     "$1/bin/python" -m pip install --quiet --disable-pip-version-check $upgrade "$torch" "$numpy" 'setuptools<81' \

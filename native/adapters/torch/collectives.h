@@ -32,7 +32,7 @@ inline at::Tensor scaled(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   TORCH_CHECK_VALUE(tensor.is_floating_point(),
                     "smddp: only floating-point numbers can be scaled and summed");
   const auto* factor = static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const at::Tensor product =
       factor->tensor_factor.defined() ? tensor * factor->tensor_factor : tensor * factor->double_factor;
   return product.to(tensor.scalar_type());  // a factor of another type may not change it
@@ -261,7 +261,7 @@ inline void all_gather_list_into(Request& request, const Tensors& outputs, const
   for (int root = 0; root < size; ++root) {
     const at::Tensor& output = outputs[static_cast<size_t>(root)];
     if (root == rank) {
-      const at::NoGradGuard no_grad;
+      const c10::NoGradGuard no_grad;
       output.copy_(input.view_as(output));
     }
     broadcast_into(request, output, root, rank);

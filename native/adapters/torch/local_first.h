@@ -79,7 +79,7 @@ class LocalFirstWork final : public c10d::Work {
       return;
     }
     try {
-      const at::NoGradGuard no_grad;
+      const c10::NoGradGuard no_grad;
       std::optional<c10::StreamGuard> guard;
       if (beside_) {
         guard.emplace(*beside_);

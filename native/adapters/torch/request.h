@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <smdp/engine.h>
 
@@ -108,7 +109,7 @@ class Request {
                       "smddp: this rank's own output must have the size and type of its input");
     use(from);
     use(to);
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     to.copy_(from.view_as(to));
   }
   // All tensors of a request are on one device.

@@ -13,7 +13,7 @@ namespace smdp_torch {
 inline EngineBackend::WorkPtr EngineBackend::all_reduce_sparse(Tensors& tensors,
                                                                const c10d::AllreduceOptions& options) {
   TORCH_CHECK_VALUE(op_of(options.reduceOp) == SMDP_SUM, "smddp: sparse tensors can only be summed");
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const at::Tensor mine = tensors[0].coalesce();
   const c10d::AllgatherOptions gathering{options.timeout};
   const at::Tensor count = at::full({1}, mine._nnz(), at::kLong);
