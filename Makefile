@@ -206,7 +206,7 @@ test-tensorflow: .venv-tensorflow/.ready ## whole tier: the library for TensorFl
 		tests/endtoend/test_mnist_tensorflow.py tests/endtoend/test_tensorflow_notebook.py containers/entrypoint/tests/serving
 
 # Torch's versions, each in an environment of its own (.venv-torch-VERSION, gigabytes with CUDA's packages).
-TORCHES ?= 2.0.1 2.13.0 newest
+TORCHES ?= 2.0.1 2.1.2 2.7.1 2.13.0 newest
 
 matrix: ## whole tier: the torch backend built and tested against TORCHES
 	sh native/tests/matrix.sh $(PYTHON) $(TORCHES)

@@ -1,6 +1,6 @@
-"""The figures of a measurement, their bars, and the table of what ran.
+"""The figures of a measurement, their limits, and the table of what ran.
 
-A bar is written as a person reads it (``<= 2 %``) and holds or not by the number beside it. A figure without a value
+A limit is written for a reader (``<= 2 %``), and a figure is within it or not. A figure without a value
 says why it was not measured.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-HOLDS, MISSED, NOT_RUN, SHOWN = "holds", "MISSED", "not run", "shown"
+PASSED, FAILED, NOT_RUN, NO_LIMIT = "passed", "FAILED", "not run", "no limit"
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,15 @@ class Figure:
         if self.value is None:
             return NOT_RUN
         if math.isnan(self.value):
-            return MISSED
+            return FAILED
         if self.at_most is None and self.at_least is None:
-            return SHOWN
+            return NO_LIMIT
         above = self.at_most is not None and self.value > self.at_most
         below = self.at_least is not None and self.value < self.at_least
-        return MISSED if above or below else HOLDS
+        return FAILED if above or below else PASSED
 
     @property
-    def bar(self) -> str:
+    def limit(self) -> str:
         if self.at_most is not None and self.at_most == self.at_least:
             return f"{self.at_most:.4g}{self._unit}"
         if self.at_most is not None:
@@ -57,9 +57,9 @@ class Figure:
 
     def line(self) -> str:
         parts = [f"{self.name}: {self.shown or NOT_RUN}"]
-        if self.bar:
-            parts.append(f"bar {self.bar}")
-        if self.result in (HOLDS, MISSED):
+        if self.limit:
+            parts.append(f"limit {self.limit}")
+        if self.result in (PASSED, FAILED):
             parts.append(self.result)
         if self.note:
             parts.append(self.note)
@@ -71,26 +71,26 @@ def not_run(name: str, reason: str) -> Figure:
 
 
 def write(path: Path, figures: List[Figure], **more: Any) -> None:
-    rows = [{**asdict(one), "result": one.result, "bar": one.bar} for one in figures]
+    rows = [{**asdict(one), "result": one.result, "limit": one.limit} for one in figures]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({**more, "figures": rows}, indent=1, allow_nan=True) + "\n", encoding="utf-8")
 
 
 def read(path: Path) -> List[Figure]:
     rows = json.loads(path.read_text(encoding="utf-8"))["figures"]
-    return [Figure(**{name: value for name, value in row.items() if name not in ("result", "bar")}) for row in rows]
+    return [Figure(**{name: value for name, value in row.items() if name not in ("result", "limit")}) for row in rows]
 
 
 def finish(figures: List[Figure], path: Optional[Path], **more: Any) -> int:
-    """Print the figures of one program and write them; the exit code says whether a bar was missed."""
+    """Print the figures of one program and write them; the exit code says whether a limit was not met."""
     for one in figures:
         sys.stdout.write(one.line() + "\n")
     if path is not None:
         write(path, figures, **more)
-    return 1 if any(one.result == MISSED for one in figures) else 0
+    return 1 if any(one.result == FAILED for one in figures) else 0
 
 
 def table(figures: List[Figure]) -> str:
-    lines = ["| what | measured | bar | result | note |", "|---|---|---|---|---|"]
-    lines += [f"| {one.name} | {one.shown} | {one.bar} | {one.result} | {one.note} |" for one in figures]
+    lines = ["| what | measured | limit | result | note |", "|---|---|---|---|---|"]
+    lines += [f"| {one.name} | {one.shown} | {one.limit} | {one.result} | {one.note} |" for one in figures]
     return "\n".join(lines)

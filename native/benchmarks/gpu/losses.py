@@ -1,7 +1,7 @@
 """Trains a transformer with smddp and with NCCL or Gloo, in fp32, fp16 and bf16, and compares the losses of all steps.
 
 All computing on the GPU is deterministic, so the runs differ only by the order in which gradients are added. Adding in
-another order changes the last bits of a sum, and the next steps magnify this: the bar is the largest relative
+another order changes the last bits of a sum, and the next steps magnify this: the limit is the largest relative
 difference of a loss over all steps. NCCL is the other backend where each rank has a GPU of its own, else Gloo.
 
 Example: ``python native/benchmarks/gpu/losses.py --layout 2x2``

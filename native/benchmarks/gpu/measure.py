@@ -1,8 +1,8 @@
 """Runs the tests and the measurements that need a GPU, one after the other, and prints a table of what ran.
 
-Every row has its bar and its result: ``holds``, ``MISSED``, ``shown`` (no bar), or ``not run`` with the reason. The
-command exits with 1 if a bar was missed, with 2 if nothing could run. Programs that would begin after the time budget
-are not started.
+Every row has its limit and its result: ``passed``, ``FAILED``, ``no limit``, or ``not run`` with the reason. The
+command exits with 1 if a limit was not met, with 2 if nothing could run. Programs that would begin after the time
+budget are not started.
 
 Example: ``make test-gpu``, or ``python native/benchmarks/gpu/measure.py --only copies,groups``
 """
@@ -202,10 +202,10 @@ def main() -> int:
         (arguments.out / "table.md").write_text(text, encoding="utf-8")
     sys.stdout.write(text)
     results = [one.result for one in rows]
-    kinds = (figures.HOLDS, figures.MISSED, figures.SHOWN, figures.NOT_RUN)
+    kinds = (figures.PASSED, figures.FAILED, figures.NO_LIMIT, figures.NOT_RUN)
     counts = ", ".join(f"{results.count(one)} {one}" for one in kinds)
     sys.stdout.write(f"\n{counts}; {arguments.out / 'table.md'}\n")
-    if figures.MISSED in results:
+    if figures.FAILED in results:
         return 1
     return 2 if set(results) <= {figures.NOT_RUN} else 0
 

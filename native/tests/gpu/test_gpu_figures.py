@@ -1,4 +1,4 @@
-"""How the measurements on a GPU read traces, listings and test results, and judge a figure by its bar."""
+"""How the measurements on a GPU read traces, listings and test results, and judge a figure by its limit."""
 
 import math
 import subprocess
@@ -18,24 +18,24 @@ import measure
 import pytest
 import sanitizer
 import steps
-from figures import HOLDS, MISSED, NOT_RUN, SHOWN, Figure
+from figures import FAILED, NO_LIMIT, NOT_RUN, PASSED, Figure
 
 
 @pytest.mark.parametrize(
-    ("figure", "result", "bar"),
+    ("figure", "result", "limit"),
     [
-        (Figure("x", 2.0, "%", at_most=2.0), HOLDS, "<= 2 %"),
-        (Figure("x", 2.01, "%", at_most=2.0), MISSED, "<= 2 %"),
-        (Figure("x", 0.9, at_least=0.9), HOLDS, ">= 0.9"),
-        (Figure("x", 0.89, at_least=0.9), MISSED, ">= 0.9"),
-        (Figure("x", 0, at_least=1, at_most=1), MISSED, "1"),
-        (Figure("x", math.nan, at_most=1), MISSED, "<= 1"),
-        (Figure("x", 0.5), SHOWN, ""),
+        (Figure("x", 2.0, "%", at_most=2.0), PASSED, "<= 2 %"),
+        (Figure("x", 2.01, "%", at_most=2.0), FAILED, "<= 2 %"),
+        (Figure("x", 0.9, at_least=0.9), PASSED, ">= 0.9"),
+        (Figure("x", 0.89, at_least=0.9), FAILED, ">= 0.9"),
+        (Figure("x", 0, at_least=1, at_most=1), FAILED, "1"),
+        (Figure("x", math.nan, at_most=1), FAILED, "<= 1"),
+        (Figure("x", 0.5), NO_LIMIT, ""),
         (figures.not_run("x", "no GPU"), NOT_RUN, ""),
     ],
 )
-def test_figure_holds_if_it_is_within_its_bar(figure: Figure, result: str, bar: str) -> None:
-    assert (figure.result, figure.bar) == (result, bar)
+def test_figure_passes_if_it_is_within_its_limit(figure: Figure, result: str, limit: str) -> None:
+    assert (figure.result, figure.limit) == (result, limit)
 
 
 def test_figures_are_the_same_after_they_are_written_and_read(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_copies_are_counted_by_direction_and_pageable_ones_noted() -> None:
     assert (to_device.bytes, to_device.pageable, to_device.rate) == (4_000_000, 0, pytest.approx(50e9))
 
 
-@pytest.mark.parametrize(("to_host_us", "result"), [(1000.0, HOLDS), (1200.0, MISSED)])
+@pytest.mark.parametrize(("to_host_us", "result"), [(1000.0, PASSED), (1200.0, FAILED)])
 def test_share_of_copies_is_judged(to_host_us: float, result: str) -> None:
     trace = {
         "traceEvents": [
@@ -127,13 +127,13 @@ def test_results_of_pytest_are_one_row() -> None:
     passed, failed = '<testcase name="a"/>', '<testcase name="b"><failure message="no"/></testcase>'
     skipped = '<testcase name="c"><skipped message="no GPU: torch 2"/></testcase>'
     (row,) = measure.of_tests(junit(passed, passed), "tests/gpu")
-    assert (row.value, row.result) == (2, HOLDS)
+    assert (row.value, row.result) == (2, PASSED)
     (row,) = measure.of_tests(junit(passed, failed), "tests/gpu")
-    assert (row.value, row.result, row.note) == (1, MISSED, "2 tests; failed: b")
+    assert (row.value, row.result, row.note) == (1, FAILED, "2 tests; failed: b")
     (row,) = measure.of_tests(junit(skipped, skipped), "tests/gpu")
     assert (row.result, row.note) == (NOT_RUN, "no GPU: torch 2")
     (row,) = measure.of_tests(junit(passed, skipped), "tests/gpu")
-    assert (row.result, row.note) == (MISSED, "2 tests; 1 skipped: no GPU: torch 2")
+    assert (row.result, row.note) == (FAILED, "2 tests; 1 skipped: no GPU: torch 2")
 
 
 def running(mark: str) -> List[str]:

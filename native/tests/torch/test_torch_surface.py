@@ -31,7 +31,8 @@ layouts = {
     "contiguous": lambda t: t,
     "transposed": lambda t: t.transpose(1, 2).contiguous().transpose(1, 2),
     "channels last": lambda t: t[:, :, :, None].contiguous(memory_format=torch.channels_last)[:, :, :, 0],
-    "every second": lambda t: torch.empty(*t.shape, 2, dtype=t.dtype)[..., 0].copy_(t),  # no torch.stack of float8 before 2.6
+    # Not torch.stack, which has no float8 before torch 2.6.
+    "every second": lambda t: torch.empty(*t.shape, 2, dtype=t.dtype)[..., 0].copy_(t),
     "empty": lambda t: t[:0],
 }
 for dtype in dtypes:
