@@ -14,7 +14,7 @@ from smdp_entrypoint.contract import cuda_on_cpu
 from smdp_entrypoint.contract.custom_options import exported_variables
 from smdp_entrypoint.contract.devices import check_gpus, count_devices
 from smdp_entrypoint.contract.environment import Facts, sm_variables, toolkit_variables
-from smdp_entrypoint.contract.errors import NetworkError, ProgramError
+from smdp_entrypoint.contract.errors import ContractError, NetworkError, ProgramError
 from smdp_entrypoint.contract.health import check_health
 from smdp_entrypoint.contract.hyperparameters import to_arguments
 from smdp_entrypoint.contract.paths import MlTree
@@ -38,7 +38,6 @@ from smdp_entrypoint.control.hosts import Resolver, addresses
 from smdp_entrypoint.control.link import job_key
 from smdp_entrypoint.control.other_host import OtherHost
 from smdp_entrypoint.control.peers import PeerLoop, Peers
-from smdp_entrypoint.fetch import codeartifact
 from smdp_entrypoint.fetch.source import fetch_source
 from smdp_entrypoint.network.probe import NetworkProbe, Place
 from smdp_entrypoint.network.verdict import SLOW
@@ -89,7 +88,8 @@ def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals:
         console.say("this host is not measured: SMDP_TIMING_S must be a number of seconds, for example 5")
     _join_peers(resources, settings, environ, console, peers)
     contract = read_contract(tree)
-    tree.create(contract.checkpoints)
+    tree.create()
+    _create_checkpoints(contract.checkpoints, tree, console)
     if settings.network.only:
         _probe_network(contract, settings.network, console, peers)
         return None
@@ -98,7 +98,7 @@ def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals:
         check_gpus(facts.devices, contract.resources.instance_type)
     if settings.checks_health:
         own, type_ = contract.resources.current_host, contract.resources.instance_type
-        folders = [tree.root, Path(tempfile.gettempdir()), contract.checkpoints]
+        folders = [tree.root, *_temporary_folder(), contract.checkpoints]
         check_health(own, type_, facts.devices, folders, console.say)
     layout = plan_layout(contract, settings, facts.devices, console.say)
     fetch_source(facts.source, tree, _with_region(environ, contract), console.say)
@@ -125,6 +125,23 @@ def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals:
         network=settings.network,
         hang=settings.hang,
     )
+
+
+def _create_checkpoints(folder: Path, tree: MlTree, console: Console) -> None:
+    """Raises ContractError only in a job whose request names the folder: without one, the script may save nothing."""
+    try:
+        tree.create(folder)
+    except ContractError as error:
+        if folder != tree.checkpoints:
+            raise
+        console.say(str(error))
+
+
+def _temporary_folder() -> list[Path]:
+    try:
+        return [Path(tempfile.gettempdir())]
+    except OSError:  # none can be written to
+        return []
 
 
 def _join_peers(
@@ -199,6 +216,8 @@ def _install(program: Program, environ: Mapping[str, str], console: Console, sig
     requirements = program.requirements()
     if not requirements:
         return
+    from smdp_entrypoint.fetch import codeartifact  # its HTTP client would delay the start of every job
+
     variables = pip_environment(environ)
     index = environ.get(codeartifact.VARIABLE)
     if index:

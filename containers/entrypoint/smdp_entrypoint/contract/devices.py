@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from typing import Callable
 from smdp_entrypoint.contract.errors import DeviceError
 
 _TOOL_TIMEOUT_S = 60.0
+_KILLED_S = 1.0  # for a tool that was killed
 # P and G are the instance families with NVIDIA GPUs, in every generation.
 _GPU_FAMILY = re.compile(r"ml\.[pg]\d")
 _EFA_VENDOR = "0x1d0f"  # Amazon's PCI vendor ID
@@ -113,12 +115,24 @@ class Answer:
 def ask(command: list[str]) -> Answer:
     name = " ".join(command)
     try:
-        completed = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_TOOL_TIMEOUT_S, check=False
-        )
+        tool = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        try:
+            written = tool.communicate(timeout=_TOOL_TIMEOUT_S)[0]
+        finally:  # also when a stop signal raises
+            _end(tool)
     except (OSError, subprocess.TimeoutExpired) as error:
         return Answer("", f"{name} did not answer: {error}")
-    output = completed.stdout.decode("utf-8", "replace")
-    if completed.returncode != 0:
-        return Answer(output, f"{name} failed with exit code {completed.returncode}: {' '.join(output.split())[:300]}")
+    output = written.decode("utf-8", "replace")
+    if tool.returncode != 0:
+        return Answer(output, f"{name} failed with exit code {tool.returncode}: {' '.join(output.split())[:300]}")
     return Answer(output)
+
+
+def _end(tool: subprocess.Popen[bytes]) -> None:
+    """Kill the tool if it still runs. In a system call of a driver that hangs, no signal ends it: it is left behind."""
+    if tool.returncode is None:
+        tool.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            tool.wait(timeout=_KILLED_S)
+    if tool.stdout is not None:
+        tool.stdout.close()

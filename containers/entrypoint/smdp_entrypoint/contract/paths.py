@@ -18,6 +18,7 @@ class MlTree:
         self.root = Path(root).absolute()
         self.code = self.root / "code"
         self.model = self.root / "model"
+        self.checkpoints = self.root / "checkpoints"
         self.input = self.root / "input"
         self.config = self.input / "config"
         self.data = self.input / "data"

@@ -104,7 +104,7 @@ def _groups(raw: dict[str, Any], hosts: list[str], path: Path) -> list[dict[str,
 def _checkpoints(tree: MlTree) -> Path:
     path = tree.config / "checkpointconfig.json"
     local = _text(_read_object(path), "LocalPath", path)
-    return tree.locate(local) if local else tree.root / "checkpoints"
+    return tree.locate(local) if local else tree.checkpoints
 
 
 def _is_names(value: Any) -> bool:

@@ -109,7 +109,7 @@ class FirstHost:
         if sum(not link.proved for link in self._links) >= _MAX_UNAUTHENTICATED:
             connection.close()
             return
-        link = ListeningLink(connection, self._key, self._others, str(address[0]))
+        link = ListeningLink(connection, self._key, self._others, str(address[0]), self._loop.say)
         self._links.append(link)
         self._loop.selector.register(link, selectors.EVENT_READ, link)
 

@@ -21,7 +21,7 @@ import socket
 import time
 from collections.abc import Collection
 from contextlib import suppress
-from typing import Any
+from typing import Any, Callable
 
 # The kind of a message for another part of the entrypoint, in its member `fields`.
 MESSAGE = "message"
@@ -40,14 +40,15 @@ def job_key(token: str | None, *facts: str) -> bytes:
 
 class Link:
     """`last_received` is the monotonic time of the last bytes received, or of the start; `host` is the other side's
-    name once it has authenticated, and "" before that."""
+    name once it has authenticated, and "" before that. `say` gets a line about a message that is not sent."""
 
-    def __init__(self, connection: socket.socket, key: bytes) -> None:
+    def __init__(self, connection: socket.socket, key: bytes, say: Callable[[str], None]) -> None:
         connection.setblocking(False)
         self.connection = connection
         self.host = ""
         self.last_received = self.created_at = time.monotonic()
         self._key = key
+        self._say = say
         self._in, self._out = bytearray(), bytearray()
 
     def fileno(self) -> int:
@@ -62,6 +63,7 @@ class Link:
         return bool(self.host)
 
     def send(self, kind: str, **fields: Any) -> None:
+        """A message that is too long is not sent: the other side would close the connection."""
         self._put({"is": kind, **fields})
 
     def flush(self) -> None:
@@ -116,7 +118,11 @@ class Link:
         raise NotImplementedError
 
     def _put(self, message: dict[str, Any]) -> None:
-        self._out += json.dumps(message).encode() + b"\n"
+        line = json.dumps(message).encode() + b"\n"
+        if len(line) > _LONGEST_MESSAGE:
+            self._say(f"a message to {self.host} is not sent: it has {len(line)} of at most {_LONGEST_MESSAGE} bytes")
+            return
+        self._out += line
 
     def _proof(self, role: str, first: str, second: str, host: str) -> str:
         return hmac.new(self._key, "\0".join([role, first, second, host]).encode(), hashlib.sha256).hexdigest()
@@ -129,8 +135,15 @@ class Link:
 class ListeningLink(Link):
     """The listening side of a connection from `address`; admits only `hosts`."""
 
-    def __init__(self, connection: socket.socket, key: bytes, hosts: Collection[str], address: str = "") -> None:
-        super().__init__(connection, key)
+    def __init__(
+        self,
+        connection: socket.socket,
+        key: bytes,
+        hosts: Collection[str],
+        address: str = "",
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        super().__init__(connection, key, say)
         self.address = address
         self._hosts = hosts
         self._nonce = secrets.token_hex(16)
@@ -148,8 +161,15 @@ class ListeningLink(Link):
 class CallingLink(Link):
     """The connecting side, as host `own`; the other side is `host`."""
 
-    def __init__(self, connection: socket.socket, key: bytes, own: str, host: str) -> None:
-        super().__init__(connection, key)
+    def __init__(
+        self,
+        connection: socket.socket,
+        key: bytes,
+        own: str,
+        host: str,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        super().__init__(connection, key, say)
         self._own, self._called = own, host
         self._nonce = secrets.token_hex(16)
         self._expected = ""

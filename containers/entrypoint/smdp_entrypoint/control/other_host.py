@@ -156,7 +156,7 @@ class OtherHost:
             return
         self._loop.selector.unregister(connection)
         self._connecting = None
-        self._link = CallingLink(connection, self._key, self._own, self._first)
+        self._link = CallingLink(connection, self._key, self._own, self._first, self._loop.say)
         self._loop.selector.register(self._link, selectors.EVENT_READ)
 
     def _receive_from(self, link: CallingLink, now: float) -> None:

@@ -10,7 +10,6 @@ from typing import Callable, Mapping
 from smdp_entrypoint.contract.errors import SourceError
 from smdp_entrypoint.contract.paths import MlTree
 from smdp_entrypoint.fetch.archive import unpack
-from smdp_entrypoint.fetch.s3 import Download, S3Object
 
 _ARCHIVES = (".tar.gz", ".tgz", ".tar")
 
@@ -21,7 +20,7 @@ def fetch_source(source: str, tree: MlTree, environ: Mapping[str, str], say: Cal
     if any(tree.code.iterdir()):
         say(f"{tree.code} is not empty: using the code in it")
     elif source.startswith("s3://"):
-        _fetch_archive(S3Object.parse(source), tree.code, environ, say)
+        _fetch_archive(source, tree.code, environ, say)
     elif local.resolve() == tree.code.resolve():
         say(f"{tree.code} is empty, and the hyperparameter sagemaker_submit_directory does not name the code's place")
     else:
@@ -29,13 +28,16 @@ def fetch_source(source: str, tree: MlTree, environ: Mapping[str, str], say: Cal
         say(f"copied the source from {local}")
 
 
-def _fetch_archive(source: S3Object, code: Path, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
+def _fetch_archive(uri: str, code: Path, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
+    from smdp_entrypoint.fetch.s3 import Download, S3Object  # its HTTP client would delay the start of other jobs
+
+    source = S3Object.parse(uri)
     try:
         with tempfile.NamedTemporaryFile(suffix=".tar.gz") as file:
             size = Download(source, environ, say).to(file)
             count = unpack(Path(file.name), code)
     except OSError as error:
-        raise SourceError(f"{source} cannot be stored in {tempfile.gettempdir()}: {error}.") from error
+        raise SourceError(f"{source} cannot be stored as a temporary file: {error}.") from error
     say(f"unpacked {count} file(s) from {source} ({size} bytes)")
 
 

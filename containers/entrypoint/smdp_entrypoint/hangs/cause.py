@@ -12,6 +12,7 @@ from smdp_entrypoint.hangs.progress import EXCHANGE, INPUT
 PREFIX = "hang: "
 _MOST_NAMED = 3
 _LONGEST_STACK = 700  # characters
+_MOST_STATES = 8  # in one message: a state has about 1.1 KB, and a connection takes messages of 64 KiB
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,9 @@ class RankState:
             raise ValueError(f"not a rank's state: {error!r}") from None
 
     def fields(self) -> dict[str, Any]:
-        return {**asdict(self), "stack": self.stack[:_LONGEST_STACK], "waits_for": list(self.waits_for[:64])}
+        fields = asdict(self)
+        texts = {name: value[:_LONGEST_STACK] for name, value in fields.items() if isinstance(value, str)}
+        return {**fields, **texts, "waits_for": list(self.waits_for[:64])}
 
     def event_fields(self) -> dict[str, Any]:
         return {
@@ -71,6 +74,15 @@ class RankState:
             "waits_for": list(self.waits_for[:64]),
             "doing": self.doing,
         }
+
+
+def state_messages(states: Sequence[RankState]) -> list[dict[str, Any]]:
+    """The messages with which a host reports its states. `more`: whether others with further states follow."""
+    starts = range(0, len(states), _MOST_STATES)
+    parts = [[state.fields() for state in states[start : start + _MOST_STATES]] for start in starts]
+    return [
+        {"hang": "reported", "states": part, "more": number < len(parts)} for number, part in enumerate(parts, start=1)
+    ]
 
 
 def causes(states: Sequence[RankState]) -> list[RankState]:

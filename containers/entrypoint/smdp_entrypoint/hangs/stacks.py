@@ -25,6 +25,7 @@ from smdp_entrypoint.resources.system_files import UNREADABLE, SystemFiles
 VARIABLE = "SMDP_STACKS"
 # A real-time signal that no common library uses.
 SIGNAL = signal.SIGRTMAX - 7
+_PREFIX = ".smdp-stacks-"
 _TIMEOUT_S = 3.0
 _SETTLED_S = 0.2
 _LONGEST = 1 << 18  # bytes of one process
@@ -117,12 +118,15 @@ class ProcessStack:
 
 
 class Stacks:
-    """Creates the folder for the workers' files below `parent`, which the platform removes with the job. `close`
-    removes it."""
+    """Creates the folder for the workers' files below `parent`, which the platform removes with the job, else in the
+    folder for temporary files. Raises OSError if neither is possible. `close` removes it."""
 
     def __init__(self, parent: Path, files: SystemFiles | None = None) -> None:
         self._files = files or SystemFiles()
-        self.folder = tempfile.mkdtemp(prefix=".smdp-stacks-", dir=parent)
+        try:
+            self.folder = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
+        except OSError:  # a user other than root, or an image that cannot be written to
+            self.folder = tempfile.mkdtemp(prefix=_PREFIX)
 
     @property
     def variable(self) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 from typing import Any, Callable, Mapping
 
 from smdp_entrypoint.contract.paths import MlTree
@@ -19,7 +20,7 @@ from smdp_entrypoint.contract.rank_layout import Layout
 from smdp_entrypoint.contract.settings import HangSettings
 from smdp_entrypoint.control.peers import Peers
 from smdp_entrypoint.control.reports import Report
-from smdp_entrypoint.hangs.cause import RankState, failure_text, summary
+from smdp_entrypoint.hangs.cause import RankState, failure_text, state_messages, summary
 from smdp_entrypoint.hangs.progress import EXCHANGE, INPUT, RankProgress
 from smdp_entrypoint.hangs.stacks import VARIABLE, ProcessStack, Stacks
 from smdp_entrypoint.processes.console import Console
@@ -46,7 +47,8 @@ class HangWatch:
         self._settings, self._layout, self._code = settings, layout, tree.code
         self._console, self._peers, self._running = console, peers, running
         self._ranks = {rank: RankProgress(rank) for rank in layout.ranks}
-        self._stacks = Stacks(tree.root) if settings.action != "ignore" else None
+        self._is_on = settings.action != "ignore"
+        self._stacks = _stacks(tree.root, console) if self._is_on else None
         self._reported_at: float | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -62,7 +64,7 @@ class HangWatch:
 
     def line(self, rank: int, text: str, *, by_engine: bool) -> None:
         """Take a line that the script or the engine of a rank has written."""
-        if self._stacks is not None and not self._is_over:
+        if self._is_on and not self._is_over:
             progress = self._ranks[rank]
             progress.read(text, time.monotonic(), by_engine=by_engine)
             if progress.is_done:
@@ -70,7 +72,7 @@ class HangWatch:
 
     def turn(self) -> None:
         """Called by the supervisor's loop, at least each second."""
-        if self._stacks is None:
+        if not self._is_on:
             return
         now = time.monotonic()
         self._read_messages(now)
@@ -136,14 +138,16 @@ class HangWatch:
         states = [self._state(self._ranks[rank], stacks, now) for rank in alive]
         if not states:
             return
-        self._console.say(f"{summary(states)}. The stacks of this host's processes follow, the innermost frame first")
+        follow = ". The stacks of this host's processes follow, the innermost frame first" if stacks else ""
+        self._console.say(f"{summary(states)}{follow}")
         for stack in stacks:
             self._write(stack)
         limits = [limit for limit in (one.limit(self._settings) for one in self._ranks.values()) if limit is not None]
         fields = [state.event_fields() for state in states]
         self._console.event("hang", what="reported", limit=round(min(limits, default=0.0), 1), ranks=fields)
         self._note(states)
-        self._send({"hang": "reported", "states": [state.fields() for state in states]})
+        for message in state_messages(states):
+            self._send(message)
 
     def _write(self, stack: ProcessStack) -> None:
         kind = f"rank {stack.rank}" if stack.is_worker else f"a child process of rank {stack.rank}"
@@ -202,16 +206,18 @@ class HangWatch:
                     self._states = {rank: one for rank, one in self._states.items() if one.host != host}
                 self._decide_at = self._decide_at if self._states else None
             elif kind == "reported" and isinstance(fields.get("states"), list):
-                self._take(host, fields["states"])
+                self._take(fields["states"], more=bool(fields.get("more")))
             elif kind == "end" and self._is_first:
                 self._decide_at = self._decide_at or now + _SETTLE_S
 
-    def _take(self, host: str, states: list[Any]) -> None:
+    def _take(self, states: list[Any], *, more: bool) -> None:
         try:
             parsed = [RankState.parse(one) for one in states]
         except (ValueError, TypeError):
             return
         self._note(parsed)
+        if more:  # the host's other states follow
+            return
         with self._lock:
             together = list(self._states.values())
         if len({state.host for state in together}) > 1:
@@ -245,3 +251,11 @@ class HangWatch:
         for host in self._layout.hosts:
             if host != self._layout.current_host:
                 self._peers.send(host, {"for": "hang", "hang": "last step"})
+
+
+def _stacks(root: Path, console: Console) -> Stacks | None:
+    try:
+        return Stacks(root)
+    except OSError as error:
+        console.say(f"a hang will be reported without stacks: no folder for them can be created: {error}")
+        return None

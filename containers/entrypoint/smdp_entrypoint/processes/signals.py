@@ -14,6 +14,7 @@ import time
 from types import FrameType
 
 from smdp_entrypoint.contract.errors import OthersFailed, StopRequested
+from smdp_entrypoint.processes import early_stops
 
 # The control channel's thread sends this signal to the main thread when `ending` or `verdict` is set.
 PEER_FAILURE_SIGNAL = signal.SIGUSR1
@@ -34,12 +35,15 @@ class Signals:
         self._raising = True
 
     def install(self) -> None:
+        """Raises StopRequested if a stop signal has arrived before."""
         signal.set_wakeup_fd(self._wakeup_end, warn_on_full_buffer=False)
         for signum in STOP_SIGNALS:
             signal.signal(signum, self._note)
         signal.signal(PEER_FAILURE_SIGNAL, self._note_others)
         # Python wakes the descriptor only for signals that have a handler.
         signal.signal(signal.SIGCHLD, lambda signum, frame: None)
+        self.stops[:0] = early_stops.received
+        self.raise_deferred()
 
     def defer(self) -> None:
         """From here on a stop signal is recorded and does not raise."""

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 import pytest
+from entrypoint_support.host import wait_until
 
+from smdp_entrypoint.contract import devices
 from smdp_entrypoint.contract.custom_options import exported_variables
 from smdp_entrypoint.contract.devices import Devices, System, check_gpus, count_devices
 from smdp_entrypoint.contract.errors import DeviceError
@@ -73,6 +79,23 @@ def test_a_driver_that_does_not_answer_is_refused(
     tool('echo "Unable to determine the device handle"; exit 15')
     with pytest.raises(DeviceError, match=r"does not answer: .* exit code 15: Unable to determine"):
         count_devices(messages.append, system)
+
+
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+def test_tool_that_cannot_be_killed_is_left_behind(
+    tool: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process in a system call of a driver that hangs ignores SIGKILL until the call returns."""
+    monkeypatch.setattr(subprocess.Popen, "kill", lambda process: None)
+    monkeypatch.setattr(devices, "_TOOL_TIMEOUT_S", 0.1)
+    pid_file = tmp_path / "pid"
+    tool(f'echo $$ > "{pid_file}"; exec {sys.executable} -c "import time; time.sleep(200)"')
+    answer = devices.ask(["nvidia-smi", "--list-gpus"])
+    assert answer.failure is not None and "nvidia-smi --list-gpus did not answer" in answer.failure
+    pid = int(wait_until(lambda: pid_file.exists() and pid_file.read_text().strip(), "the tool's process ID"))
+    assert os.waitpid(pid, os.WNOHANG) == (0, 0)  # it still runs
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
 
 
 @pytest.mark.parametrize("instance_type", ["ml.p4d.24xlarge", "ml.g5.xlarge", "ml.p6e-gb200.36xlarge"])

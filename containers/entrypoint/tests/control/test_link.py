@@ -70,6 +70,20 @@ def test_malformed_message_closes_the_connection(ends: tuple[socket.socket, sock
             link.receive()
 
 
+def test_message_above_the_limit_is_not_sent_and_the_connection_stays(
+    ends: tuple[socket.socket, socket.socket], messages: list[str]
+) -> None:
+    listening = ListeningLink(ends[0], KEY, {"algo-2"})
+    calling = CallingLink(ends[1], KEY, "algo-2", "algo-1", messages.append)
+    converse(listening, calling)
+    calling.send("message", fields={"text": "x" * 65_536})
+    calling.send("alive")
+    calling.flush()
+    assert listening.receive() == [{"is": "alive"}]
+    assert len(messages) == 1
+    assert messages[0].startswith("a message to algo-1 is not sent: it has 655")
+
+
 @pytest.mark.parametrize(
     "change",
     [{"began": "soon"}, {"began": float("nan")}, {"code": 0}, {"code": 1e400}, {"summary": ""}, {"precedence": None}],

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import json
+import socket
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from smdp_entrypoint.hangs.cause import RankState, causes, failure_text, is_hang, summary
+from smdp_entrypoint.contract.paths import MlTree
+from smdp_entrypoint.contract.rank_layout import Layout
+from smdp_entrypoint.contract.settings import HangSettings
+from smdp_entrypoint.control.first_host import FirstHost
+from smdp_entrypoint.control.link import MESSAGE, CallingLink, ListeningLink, job_key
+from smdp_entrypoint.control.peers import PeerLoop, Peers
+from smdp_entrypoint.hangs.cause import RankState, causes, failure_text, is_hang, state_messages, summary
+from smdp_entrypoint.hangs.watch import HangWatch
+from smdp_entrypoint.processes.console import Console
 
 
 def waiting(rank: int, *ranks: int, host: str = "algo-1") -> RankState:
@@ -75,3 +86,55 @@ def test_state_survives_its_way_between_hosts() -> None:
 def test_malformed_state_is_refused(fields: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="not a rank's state"):
         RankState.parse(fields)
+
+
+def hanging_host(host: str, first: int, ranks: int) -> list[RankState]:
+    """The states of a host's ranks, with stacks of the largest size."""
+    stack = "\n".join(f'  File "/opt/ml/code/layers{line}.py", line {line}, in sum_of_gradients' for line in range(20))
+    others, place = tuple(range(64)), "sum_of_gradients (layers0.py:1)"
+    return [
+        RankState(rank, host, 63.2, 0.41, "exchange", others, "allreduce", place, "", stack[:700])
+        for rank in range(first, first + ranks)
+    ]
+
+
+def test_hang_of_many_ranks_arrives_whole(messages: list[str]) -> None:
+    states = hanging_host("algo-2", 96, 96)
+    ends = socket.socketpair()
+    ends[1].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # messages arrive in pieces, as over a network
+    listening = ListeningLink(ends[0], job_key("a" * 32), {"algo-2"})
+    calling = CallingLink(ends[1], job_key("a" * 32), "algo-2", "algo-1", messages.append)
+    received: list[dict[str, Any]] = []
+    with ends[0], ends[1]:
+        while not calling.proved:
+            listening.flush()
+            calling.receive()
+            calling.flush()
+            listening.receive()
+        for fields in state_messages(states):
+            calling.send(MESSAGE, fields=fields)
+        while calling.pending:
+            calling.flush()
+            received += listening.receive()
+        received += listening.receive()
+    assert messages == []
+    assert [RankState.parse(one) for message in received for one in message["fields"]["states"]] == states
+
+
+def test_cause_is_named_once_the_states_of_a_whole_host_have_arrived(tmp_path: Path) -> None:
+    peers = Peers()
+    loop = PeerLoop(FirstHost("algo-1", [], b"", lambda: "127.0.0.1", 0, "", None), lambda text: None)
+    peers.join(loop)
+    layout = Layout(("algo-1", "algo-2", "algo-3"), "algo-1", 20)
+    with (tmp_path / "log").open("wb") as log:
+        console = Console(log.fileno(), "algo-1")
+        watch = HangWatch(HangSettings("report", 30.0, 10.0), layout, MlTree(tmp_path), console, peers, dict)
+        for host, first in (("algo-2", 20), ("algo-3", 40)):
+            for message in state_messages(hanging_host(host, first, 20)):
+                loop.note_message(host, {"for": "hang", **message})
+        watch.turn()
+        watch.finish()
+        console.drain()
+    peers.leave()
+    (line,) = (tmp_path / "log").read_text().splitlines()
+    assert line.endswith("(of the hosts algo-2, algo-3)")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import signal
+import subprocess
 from pathlib import Path
 from typing import Callable
 
@@ -126,6 +128,53 @@ def test_folder_of_the_stacks_is_removed(host: Host) -> None:
     assert host.job("import os\nprint(os.environ['SMDP_STACKS'])\n").run() == 0
     assert f"{host.root}/.smdp-stacks-" in host.text
     assert list(host.root.glob(".smdp*")) == []
+
+
+@pytest.fixture
+def read_only(host: Host) -> Callable[[list[str]], None]:
+    """A function that makes the host's root, and the given folders, read-only for the entrypoint. The folders below the
+    root that a job writes to are mounts of their own, as on the platform."""
+    unshare = [shutil.which("unshare") or "unshare", "--mount"]
+    try:
+        subprocess.run([*unshare, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("creating a mount namespace is not permitted")
+
+    def make(folders: list[str]) -> None:
+        steps = ["set -e", "cd /proc"]
+        for folder in [*folders, str(host.root)]:
+            steps += [f"mount --bind {folder} {folder}", f"mount -o remount,bind,ro {folder}"]
+        for name in ("code", "model", "output"):
+            path = host.root / name
+            path.mkdir(parents=True, exist_ok=True)
+            steps += [f"mount --bind {path} {path}", f"mount -o remount,bind,rw {path}"]
+        host.prefix = [*unshare, "sh", "-c", "\n".join([*steps, 'exec "$@"']), "--"]
+
+    return make
+
+
+def test_stacks_of_a_read_only_root_are_in_the_temporary_folder(
+    host: Host, read_only: Callable[[list[str]], None], tmp_path: Path
+) -> None:
+    host.job(NATIVE)
+    read_only([])
+    assert host.run(SMDP_HANG="end", TMPDIR=str(tmp_path), **LIMITS) == 1
+    assert "it is at search (train.py:" in host.failure
+    assert list(tmp_path.glob(".smdp-stacks*")) == []
+
+
+def test_host_without_a_writable_folder_trains_and_reports_a_hang_without_stacks(
+    host: Host, read_only: Callable[[list[str]], None]
+) -> None:
+    host.job("print('trained')")
+    read_only(["/tmp", "/var/tmp"])
+    assert host.run() == 0, host.text
+    assert host.of_rank(0) == ["trained"]
+    assert len([line for line in host.lines if "a hang will be reported without stacks: " in line]) == 1
+    host.lines.clear()
+    host.job(NATIVE)
+    assert host.run(SMDP_HANG="end", **LIMITS) == 1
+    assert host.failure.startswith("hang: rank 0 on algo-1 has made no progress for"), host.text
 
 
 def test_invalid_settings_are_refused(host: Host) -> None:

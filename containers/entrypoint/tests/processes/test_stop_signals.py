@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
 
 import pytest
+from entrypoint_support.host import PACKAGE
 
 if TYPE_CHECKING:
     from entrypoint_support.host import Host
@@ -33,6 +35,20 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("ready", os.environ["RANK"], os.getpid())
 while True:
     time.sleep(0.05)
+"""
+
+# Stops at the first import after the package's small modules.
+HOLDS_IMPORT = """
+import importlib.abc, pathlib, sys, time
+
+class Hold(importlib.abc.MetaPathFinder):
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname == "smdp_entrypoint.cli":
+            pathlib.Path({importing!r}).touch()
+            while not pathlib.Path({resume!r}).exists():
+                time.sleep(0.01)
+
+sys.meta_path.insert(0, Hold())
 """
 
 
@@ -162,6 +178,31 @@ def test_process_one_forwards_the_stop_signal(as_process_one: Host) -> None:
     os.kill(int(first), signal.SIGTERM)
     assert as_process_one.wait() == 0
     assert as_process_one.of_rank(1)[-1] == "saved by 1"
+
+
+@pytest.mark.parametrize("command", ["module", "script"])
+def test_stop_signal_during_the_imports_of_process_one_starts_no_worker(
+    as_process_one: Host, tmp_path: Path, until: Callable[..., Any], command: str
+) -> None:
+    importing, resume = tmp_path / "importing", tmp_path / "resume"
+    (tmp_path / "sitecustomize.py").write_text(HOLDS_IMPORT.format(importing=str(importing), resume=str(resume)))
+    if command == "script":  # as an installer writes it
+        module, function = train_command().split(":")
+        as_process_one.entrypoint = ["-c", f"import sys; from {module} import {function}; sys.exit({function}())"]
+    as_process_one.job("print('never')").start(PYTHONPATH=f"{tmp_path}:{PACKAGE}")
+    until(importing.exists, "the import of the command")
+    assert as_process_one.process is not None
+    unshare = as_process_one.process.pid
+    (first,) = Path(f"/proc/{unshare}/task/{unshare}/children").read_text().split()
+    os.kill(int(first), signal.SIGTERM)
+    resume.touch()
+    assert as_process_one.wait() == 143, as_process_one.text
+    assert "SIGTERM received before any worker started: exiting" in as_process_one.text
+    assert as_process_one.of_rank(0) == []
+
+
+def train_command() -> str:
+    return re.findall(r'^train = "(.*)"$', (PACKAGE / "pyproject.toml").read_text(), re.MULTILINE)[0]
 
 
 def test_script_runs_on_the_entrypoints_python(host: Host) -> None:
