@@ -21,6 +21,7 @@ from smdp_launch.jobs.logs.streams import Streams
 from smdp_launch.jobs.records.outcome import ENDED, Outcome, outcome, with_model_found
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.error_kinds import ErrorKind
+from smdp_launch.jobs.service.response_time import response_time
 from smdp_launch.jobs.service.retry import Outage
 from smdp_launch.jobs.service.retry_policy import Waiting
 from smdp_launch.jobs.status.description import Description, description
@@ -33,6 +34,9 @@ _PAGES = 4
 _SETTLES = 60.0
 _SETTLE_GAP = 2.0  # seconds between two polls for such lines
 _LONGEST_OUTAGE = 86400.0  # seconds
+#: Seconds by which a retry may be late. A longer delay means that this machine slept, on a system whose monotonic clock
+#: runs on during sleep.
+_LATEST_RETRY = 600.0
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,8 @@ class Follower:
         pause: seconds until the next poll is due.
         description: the job as the last poll saw it.
         request: the service's answer that it comes from.
+        read_at: seconds since 1970, by the service's clock if it sends one, up to which every log has been read; None
+            if the last poll has not read every log to its end.
     """
 
     clients: Clients
@@ -96,11 +102,16 @@ class Follower:
     pause: float = field(default=0.0, init=False)
     description: Description | None = field(default=None, init=False)
     request: Mapping[str, Any] = field(default_factory=dict, init=False)
+    read_at: float | None = field(default=None, init=False)
     _doing: str = ""
     _described: Mapping[str, Any] | None = None  # of a poll that was interrupted, for the next one
+    _described_at: float = 0.0
     _is_listed: bool = False
     _transitions: Sequence[Mapping[str, Any]] = ()
     _outage_lasted: float | None = None  # not yet reported
+    _failing_since: float = 0.0  # by `clock`, as is the next one
+    _retry_due: float | None = None
+    _ended_since: float | None = None  # by `clock`, when a poll first saw the end
     _has_news: bool = False
     _is_settled: bool = False
 
@@ -137,7 +148,7 @@ class Follower:
         """
         from botocore.exceptions import BotoCoreError, ClientError
 
-        self.pause = self.clients.poll
+        self.pause, self.read_at = self.clients.poll, None
         try:
             described = self._begin()
             yield from self._recovery()
@@ -155,6 +166,7 @@ class Follower:
         finally:
             self.pause = max(0.0, min(self.pause, self._deadline - self.clock()))
         yield from self._recovery()
+        self.read_at = None if self._streams.behind else self._described_at
         if self.description is not None:
             yield from self._watch.poll(self.description, not self._streams.behind)
         self._described, self._is_listed = None, False
@@ -172,7 +184,9 @@ class Follower:
                 f"job {self.job} cannot be followed",
                 lambda: self.clients.sagemaker.describe_training_job(TrainingJobName=self.job),
             )
-            self.description = description(described, datetime.now(timezone.utc))
+            now = datetime.now(timezone.utc)
+            self._described_at = (response_time(described) or now).timestamp()
+            self.description = description(described, now)
             self._merge.window = WINDOW if self.description.hosts > 1 else 0
             for one in self._status_changes(described):
                 self._merge.note(one)
@@ -192,7 +206,7 @@ class Follower:
             raise _PollInterrupted
         self._doing = doing
         answer = call()
-        lasted = self._outage.record_success()
+        lasted, self._retry_due = self._outage.record_success(), None
         self._outage_lasted = self._outage_lasted if lasted is None else lasted
         return answer
 
@@ -203,12 +217,15 @@ class Follower:
 
     def _wait(self, error: Exception) -> Waiting:
         waiting = self._outage.record_failure(self._doing, error)
-        lasted = time.time() - waiting.since
-        if waiting.error_kind is ErrorKind.FINAL or lasted > _LONGEST_OUTAGE:
+        now = self.clock()
+        if self._retry_due is None or now - self._retry_due > _LATEST_RETRY:
+            self._failing_since = now
+        if waiting.error_kind is ErrorKind.FINAL or now - self._failing_since > _LONGEST_OUTAGE:
             with explain_never_created(self.job):
                 raise ServiceProblem(f"{waiting.what}: {waiting.reason}") from error
         self.clients.renew(waiting.error_kind)
         self.pause = waiting.again_in
+        self._retry_due = now + waiting.again_in
         return waiting
 
     def _status_changes(self, described: Mapping[str, Any]) -> Iterator[StatusChanged]:
@@ -235,13 +252,18 @@ class Follower:
 
     def _is_whole(self, described: Mapping[str, Any]) -> bool:
         """Whether all lines of the ended job have been read. On AWS the last lines may arrive after the end: they have
-        all arrived when two polls in a row find none, or after `_SETTLES`."""
+        all arrived when two polls in a row find none, or after `_SETTLES`. The clock of this machine may be wrong, so
+        it is not compared with the time of the end."""
+        self._ended_since = self.clock() if self._ended_since is None else self._ended_since
         if self._streams.behind:
             return False
         self.pause = min(self.pause, _SETTLE_GAP)
         was_settled, self._is_settled = self._is_settled, not self._has_news
-        ended = described.get("TrainingEndTime") or described["LastModifiedTime"]
-        return (was_settled and not self._has_news) or time.time() - ended.timestamp() > _SETTLES
+        if was_settled and not self._has_news:
+            return True
+        ended, at = described.get("TrainingEndTime") or described["LastModifiedTime"], response_time(described)
+        lasted = (at - ended).total_seconds() if at is not None else 0.0
+        return max(lasted, self.clock() - self._ended_since) > _SETTLES
 
 
 def _change(transition: Mapping[str, Any], before: Mapping[str, Any] | None) -> StatusChanged:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from smdp_launch.errors import Refused, ServiceProblem, SmdpError
+from smdp_launch.jobs.checkpoints.stored import prefix_of
 from smdp_launch.jobs.records.outcome import ENDED
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.error_kinds import ErrorKind, error_kind, reason
@@ -165,7 +166,8 @@ def seed(clients: Clients, plan: Plan) -> None:
     """Create the buckets that the job names, and upload the local data of its channels.
 
     Only for the local cloud, whose buckets are empty. Files of an earlier run at a channel's location are deleted, so
-    that the job reads the current local data only.
+    that the job reads the current local data only. What lies below it and is no data of this channel stays: results,
+    checkpoints and other channels.
     """
     data: Mapping[str, Path] = plan.local.data if plan.local is not None else {}
     locations = {
@@ -173,29 +175,35 @@ def seed(clients: Clients, plan: Plan) -> None:
         for one in plan.request.get("InputDataConfig", [])
         if "S3DataSource" in one["DataSource"]
     }
-    buckets = {one.bucket for one in locations.values()} | {S3Location.parse(plan.spec.output.s3).bucket}
+    written = [plan.spec.output.s3]
     if plan.spec.checkpoint is not None:
-        buckets.add(S3Location.parse(plan.spec.checkpoint.s3).bucket)
+        written.append(plan.spec.checkpoint.s3)
     if plan.spec.tracking.tensorboard is not None:
-        buckets.add(S3Location.parse(plan.spec.tracking.tensorboard.s3).bucket)
+        written.append(plan.spec.tracking.tensorboard.s3)
+    outputs = [S3Location.parse(one) for one in written]
+    buckets = {one.bucket for one in (*locations.values(), *outputs)}
 
     def upload_data() -> None:
         for bucket in sorted(buckets):
             clients.s3.create_bucket(Bucket=bucket)
         for name in sorted(data.keys() & locations.keys()):
-            _replace(clients, locations[name], data[name])
+            others = [one for one in locations.values() if prefix_of(one) != prefix_of(locations[name])]
+            _replace(clients, locations[name], data[name], [*outputs, *others])
 
     call_with_retries(clients, "the local cloud could not take the channels' data", upload_data, is_transfer=True)
 
 
-def _replace(clients: Clients, where: S3Location, path: Path) -> None:
+def _replace(clients: Clients, where: S3Location, path: Path, kept: Sequence[S3Location]) -> None:
+    """Args:
+    kept: if one of these is below ``where``, nothing of it is deleted.
+    """
+    prefix = prefix_of(where)
     wanted = {where.join(name).key: file for name, file in data_files(path)}
-    pages = clients.s3.get_paginator("list_objects_v2").paginate(
-        Bucket=where.bucket, Prefix=f"{where.key.rstrip('/')}/"
-    )
+    below = tuple(prefix_of(one) for one in kept if one.bucket == where.bucket and prefix_of(one).startswith(prefix))
+    pages = clients.s3.get_paginator("list_objects_v2").paginate(Bucket=where.bucket, Prefix=prefix)
     present = [one["Key"] for page in pages for one in page.get("Contents", [])]
     for key in present:
-        if key not in wanted:
+        if key not in wanted and not key.startswith(below):
             clients.s3.delete_object(Bucket=where.bucket, Key=key)
     for key, file in wanted.items():
         with file.open("rb") as body:

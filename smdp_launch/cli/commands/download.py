@@ -41,11 +41,12 @@ def command(
     """
     from smdp_launch.api import attach
     from smdp_launch.cli.render.job.download import DownloadView, download_json, print_download
+    from smdp_launch.cli.shared.follow_session import sigterm_as_sigint
 
     if no_limits and not extract:
         raise click.UsageError("--no-limits requires --extract")
     job = attach(name, region=region)
-    with DownloadView() as view:
+    with sigterm_as_sigint(), DownloadView() as view:
         try:
             download = job.download(folder, extract=extract, force=force, limits=not no_limits, progress=view.show)
         except KeyboardInterrupt:

@@ -166,7 +166,7 @@ class FollowSession:
         result = None
         with notifier_of(self.job, print_note) as notifier:
             with self.events or FollowView(self.layout, quiet=self.quiet, run=self._shown) as view:
-                for event in follower.events(lambda pause: self._detaches_during(pause, view, notifier)):
+                for event in follower.events(lambda pause: self._detaches_during(pause, view, notifier, follower)):
                     if follower.description is not self._shown.description and follower.description is not None:
                         self._describe(view, follower.description)
                     self._show(view, event)
@@ -199,9 +199,9 @@ class FollowSession:
         except SmdpError as error:
             print_note(str(error))
 
-    def _detaches_during(self, pause: float, view: View, notifier: Notifier) -> bool:
+    def _detaches_during(self, pause: float, view: View, notifier: Notifier, follower: Follower) -> bool:
         """Wait until the next poll. Return whether the user detaches."""
-        notifier.tick()
+        notifier.tick(follower.read_at)
         if self.clients.interrupted.wait(pause) and self._detaches(view):
             return True
         if self.watch is not None and self.watch.should_stop():

@@ -29,9 +29,16 @@ def of_steps(stored: StoredCheckpoints, steps: Sequence[int]) -> list[StoredChec
     return [one for one in stored.checkpoints if one.step in steps]
 
 
-def superseded(stored: StoredCheckpoints, keep_last: int, keep_every: int | None = None) -> list[StoredCheckpoint]:
+def superseded(
+    stored: StoredCheckpoints, keep_last: int, keep_every: int | None = None, *, is_in_use: bool = False
+) -> list[StoredCheckpoint]:
     """Those that `smdp_engine.checkpoint` deletes on a host with the same ``keep_last`` and ``keep_every``: the torn
-    ones too, but nothing newer than the newest usable one, and nothing without a step.
+    ones too, but nothing newer than the newest usable one, and nothing without a step. Only whole checkpoints supersede
+    a whole one.
+
+    Args:
+        is_in_use: a job may write here now. Its newest checkpoint may be incomplete, so if the state of that one is
+            unknown, one more is kept.
 
     Raises:
         Refused: no checkpoint is usable.
@@ -42,7 +49,13 @@ def superseded(stored: StoredCheckpoints, keep_last: int, keep_every: int | None
             return []
         message = "no checkpoint here is whole, so none supersedes another"
         raise refusal(NONE_WHOLE, stored.where, message, "name those to delete with --delete STEP", _NOT_DELETED)
-    kept = {*steps[:keep_last], *(step for step in steps if keep_every and step % keep_every == 0)}
+    whole = sorted({one.step for one in stored.checkpoints if one.is_whole and one.step is not None}, reverse=True)
+    under_way = 1 if is_in_use and steps[0] not in whole else 0
+    kept = {
+        *steps[: keep_last + under_way],
+        *whole[:keep_last],
+        *(step for step in steps if keep_every and step % keep_every == 0),
+    }
     return [
         one
         for one in stored.checkpoints

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
-from email.utils import parsedate_to_datetime
+from datetime import datetime
 from typing import Any
 
+from smdp_launch.jobs.service.response_time import response_time
 from smdp_launch.plain_text import without_controls
 from smdp_launch.request.names import S3Location
 
@@ -60,18 +59,9 @@ def list_checkpoints(s3: Any, where: str) -> Listing:
                 times.append(one["LastModified"])
                 size += int(one["Size"])
                 newest = max(newest or (times[-1], ""), (times[-1], str(one["Key"])))
-    at = _response_time(answer)
+    at = response_time(answer)
     if newest is None:
         return Listing(None, (), at, pages)
     age = max(0.0, (at - newest[0]).total_seconds()) if at is not None else None
     name = without_controls(newest[1].removeprefix(prefix))
     return Listing(Checkpoints(where, len(times), newest[0], name, size, age), tuple(times), at, pages)
-
-
-def _response_time(answer: Mapping[str, Any]) -> datetime | None:
-    header = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-    try:
-        at = parsedate_to_datetime(header) if header else None
-    except ValueError:
-        return None
-    return at.replace(tzinfo=timezone.utc) if at is not None and at.tzinfo is None else at

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -45,7 +44,8 @@ class LogFilter:
 
 
 def read_lines(clients: Clients, job: str, wanted: LogFilter) -> Iterator[LogLine]:
-    """The selected lines by time, event lines as they were written. No line is later than this call.
+    """The selected lines by time, event lines as they were written. No line is later than the second of this
+    call, by the service's clock.
 
     Raises:
         ServiceProblem: the service refused, or did not answer.
@@ -66,9 +66,10 @@ def read_events(clients: Clients, job: str, since: datetime | None = None) -> It
 
 def _all(clients: Clients, job: str, wanted: LogFilter, read: Callable[[str, str, int], _Read]) -> Iterator[_Read]:
     since = int(wanted.since.timestamp() * 1000) if wanted.since is not None else None
-    streams = Streams(clients, job, partial(call_with_retries, clients), wanted.host, since, int(time.time() * 1000))
+    streams = Streams(clients, job, partial(call_with_retries, clients), wanted.host, since)
     merge: Merge[_Read] = Merge(window=0)
     streams.refresh()
+    streams.until = streams.listed_ms
     while (page := streams.page()) is not None:
         merge.add(page.stream, (read(page.host, text, at) for at, text in page.messages))
         yield from merge.take(streams.behind)

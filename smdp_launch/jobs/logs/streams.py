@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from smdp_launch.jobs.service.clients import Clients
+from smdp_launch.jobs.service.response_time import response_time
 
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 
@@ -36,9 +37,23 @@ def host_of(stream: str) -> str:
     return match["host"] if match else stream
 
 
+def _ms(answer: Mapping[str, Any]) -> int:
+    """Milliseconds since 1970 of the answer: the end of the second that its header names."""
+    at = response_time(answer)
+    return int(at.timestamp() * 1000) + 999 if at is not None else int(time.time() * 1000)
+
+
+def _is_token_refused(error: Any) -> bool:
+    answer = error.response["Error"]
+    return answer.get("Code") == "InvalidParameterException" and "token" in str(answer.get("Message", "")).lower()
+
+
 @dataclass
 class Streams:
     """A position in each stream. It moves only when a page has arrived, so an interrupted reader can continue.
+
+    The position is a token, which CloudWatch accepts for 24 hours. After a pause that was longer, as of a laptop that
+    slept, the time of the last line replaces it.
 
     Args:
         call: makes the calls to the service, and handles their errors.
@@ -46,6 +61,9 @@ class Streams:
         since: milliseconds since 1970; earlier lines are left out.
         until: milliseconds since 1970; later lines are left out, so that a growing stream has an end. None to read
             repeatedly: a stream that has been read up to now is not read again until the next `refresh`.
+
+    Attributes:
+        listed_ms: milliseconds since 1970 of the last `refresh` by the service's clock, or else by this machine's.
     """
 
     clients: Clients
@@ -54,8 +72,12 @@ class Streams:
     host: str | None = None
     since: int | None = None
     until: int | None = None
+    listed_ms: int = field(default=0, init=False)
     _tokens: dict[str, str] = field(default_factory=dict)
+    _starts: dict[str, int] = field(default_factory=dict)  # in place of `since`, after a token was refused
     _last: dict[str, int] = field(default_factory=dict)
+    _at_last: dict[str, int] = field(default_factory=dict)  # number of lines with the time of the last line
+    _repeated: dict[str, int] = field(default_factory=dict)  # of them, those that will be read a second time
     _behind: list[str] = field(default_factory=list)
 
     @property
@@ -78,26 +100,54 @@ class Streams:
         every = [(int(one["timestamp"]), str(one["message"])) for one in answer["events"]]
         messages = [one for one in every if self.until is None or one[0] <= self.until]
         # Only an unchanged token means the end: a page before the end may be empty.
-        if token == self._tokens.get(stream) or len(messages) < len(every) or self._is_present(messages):
+        if token == self._tokens.get(stream) or len(messages) < len(every) or self._is_present(messages, _ms(answer)):
             self._behind.remove(stream)
         self._tokens[stream] = token
-        if messages:
-            self._last[stream] = max(messages[-1][0], self._last.get(stream, 0))
-        return Page(stream, host_of(stream), messages)
+        return Page(stream, host_of(stream), list(self._new(stream, messages)))
 
-    def _is_present(self, messages: Sequence[tuple[int, str]]) -> bool:
+    def _new(self, stream: str, messages: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+        """The messages that were not read before a token was refused."""
+        for one in messages:
+            last = self._last.get(stream, 0)
+            if one[0] == last and self._repeated.get(stream):
+                self._repeated[stream] -= 1
+                continue
+            if one[0] >= last:
+                self._at_last[stream] = self._at_last.get(stream, 0) + 1 if one[0] == last else 1
+                self._last[stream] = one[0]
+            yield one
+
+    def _is_present(self, messages: Sequence[tuple[int, str]], now: int) -> bool:
         """Whether the page ends with the newest lines, so that another page is not worth a call."""
         return (
             self.until is None
             and 0 < len(messages) < _FULL
             and sum(len(text) for _, text in messages) < _FULL_CHARACTERS
-            and time.time() * 1000 - messages[-1][0] < _NEWEST
+            and now - messages[-1][0] < _NEWEST
         )
 
     def _get(self, stream: str) -> Any:
+        from botocore.exceptions import ClientError
+
+        try:
+            return self._get_page(stream)
+        except ClientError as error:
+            if stream not in self._tokens or not _is_token_refused(error):
+                raise
+            self._continue_by_time(stream)
+            return self._get_page(stream)
+
+    def _continue_by_time(self, stream: str) -> None:
+        del self._tokens[stream]
+        if stream in self._last:
+            self._starts[stream] = self._last[stream]
+            self._repeated[stream] = self._at_last[stream]
+
+    def _get_page(self, stream: str) -> Any:
         place: dict[str, Any] = {"nextToken": self._tokens[stream]} if stream in self._tokens else {}
-        if self.since is not None:
-            place["startTime"] = self.since
+        start = self._starts.get(stream, self.since)
+        if start is not None:
+            place["startTime"] = start
         return self.clients.logs.get_log_events(
             logGroupName=LOG_GROUP, logStreamName=stream, startFromHead=True, **place
         )
@@ -113,7 +163,11 @@ class Streams:
             pages = self.clients.logs.get_paginator("describe_log_streams").paginate(
                 logGroupName=LOG_GROUP, logStreamNamePrefix=f"{self.job}/"
             )
-            return sorted(one["logStreamName"] for page in pages for one in page["logStreams"])
+            names: list[str] = []
+            for page in pages:
+                self.listed_ms = _ms(page)
+                names += [one["logStreamName"] for one in page["logStreams"]]
+            return sorted(names)
         except ClientError as error:
             if error.response["Error"]["Code"] == "ResourceNotFoundException":
                 return []

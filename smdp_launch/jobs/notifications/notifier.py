@@ -77,11 +77,15 @@ class Notifier:
             reason = f"no progress for {limit} s; the log has the stacks" if isinstance(limit, int | float) else ""
             self._trouble("hang", event.time_ms, f"it hangs on {event.host}", reason)
 
-    def tick(self) -> None:
-        """Between two polls: notify of a stall, and show the errors of receivers."""
-        since = self._stall.stalled_since(self._clock()) if self._settings else None
-        if since is not None:
-            lasted = duration(round(self._clock() - since))
+    def tick(self, read_at: float | None) -> None:
+        """Between two polls: notify of a stall, and show the errors of receivers.
+
+        Args:
+            read_at: as of the follower; None after a poll that has not read every log, as steps may be missing then.
+        """
+        since = self._stall.stalled_since(read_at) if self._settings and read_at is not None else None
+        if since is not None and read_at is not None:
+            lasted = duration(round(read_at - since))
             self._trouble("stall", int(since * 1000), f"it has reported no step for {lasted}", is_new=True)
         self._show_errors()
 

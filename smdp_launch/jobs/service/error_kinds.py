@@ -30,6 +30,10 @@ _CREDENTIAL_CODES = frozenset(
         *("InvalidClientTokenId", "InvalidAccessKeyId", "UnrecognizedClientException"),
     }
 )
+# A signature carries the time of the request. The clock of a virtual machine is late after the machine slept, until it
+# is set again.
+_SIGNATURE_CODES = frozenset({"InvalidSignatureException", "SignatureDoesNotMatch"})
+_WRONG_CLOCK = ("Signature expired", "not yet current")
 
 
 def error_kind(error: BaseException | None) -> ErrorKind:
@@ -47,11 +51,21 @@ def error_kind(error: BaseException | None) -> ErrorKind:
         botocore.NoCredentialsError,
         botocore.PartialCredentialsError,
         botocore.CredentialRetrievalError,
+        botocore.RefreshWithMFAUnsupportedError,
         botocore.SSOError,
         botocore.TokenRetrievalError,
+        *_login_errors(),
         EnvironmentProblem,
     )
     return ErrorKind.CREDENTIALS if isinstance(error, expired) else ErrorKind.FINAL
+
+
+def _login_errors() -> tuple[type[Exception], ...]:
+    """Of ``aws login``, which older versions of botocore do not know."""
+    from botocore import exceptions as botocore
+
+    found = getattr(botocore, "LoginError", None)
+    return (found,) if found is not None else ()
 
 
 def _kind_of_response(response: dict[str, dict[str, object]]) -> ErrorKind:
@@ -60,9 +74,19 @@ def _kind_of_response(response: dict[str, dict[str, object]]) -> ErrorKind:
         return ErrorKind.CREDENTIALS
     if status == HTTPStatus.INSUFFICIENT_STORAGE:  # the local cloud's disk is full
         return ErrorKind.FINAL
-    if code in _TEMPORARY_CODES or status == 429 or (isinstance(status, int) and status >= 500):
+    if _is_clock_wrong(response) or code in _TEMPORARY_CODES or status == 429:
+        return ErrorKind.TEMPORARY
+    if isinstance(status, int) and status >= 500:
         return ErrorKind.TEMPORARY
     return ErrorKind.FINAL
+
+
+def _is_clock_wrong(response: dict[str, dict[str, object]]) -> bool:
+    """Whether the service refused the request because of the time in its signature."""
+    answer = response.get("Error", {})
+    is_signature = answer.get("Code") in _SIGNATURE_CODES
+    is_time = any(one in str(answer.get("Message")) for one in _WRONG_CLOCK)
+    return answer.get("Code") == "RequestTimeTooSkewed" or (is_signature and is_time)
 
 
 def reason(error: Exception) -> str:
@@ -71,5 +95,6 @@ def reason(error: Exception) -> str:
 
     if isinstance(error, ClientError):
         answer = error.response["Error"]
-        return f"{answer.get('Code')}: {answer.get('Message')}"
+        help_ = "; the clock of this machine is wrong: set it" if _is_clock_wrong(error.response) else ""
+        return f"{answer.get('Code')}: {answer.get('Message')}{help_}"
     return str(error)

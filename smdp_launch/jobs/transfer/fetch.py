@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from smdp_launch.disk import why
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.file_lock import LockTimeout, locked
 from smdp_launch.jobs.service.clients import Clients
-from smdp_launch.jobs.service.retry import as_service_problem
+from smdp_launch.jobs.service.retry import as_service_problem, call_with_retries
 from smdp_launch.jobs.transfer.results import Result
 
 _BLOCK = 1 << 20
@@ -33,7 +33,7 @@ def fetch(clients: Clients, result: Result, path: Path, progress: Progress) -> P
 
     Raises:
         ServiceProblem: S3 refused, did not answer, or the object has changed.
-        EnvironmentProblem: the file cannot be written.
+        EnvironmentProblem: the file cannot be written, or the credentials have expired.
         Refused: another process is downloading it.
     """
     try:
@@ -101,7 +101,15 @@ def _append(clients: Clients, result: Result, file: BinaryIO, progress: Progress
 
     start = file.tell()
     rest = {"Range": f"bytes={start}-"} if start else {}
-    answer = clients.s3.get_object(Bucket=result.where.bucket, Key=result.where.key, IfMatch=result.etag, **rest)
+
+    def request() -> Mapping[str, Any]:  # a retry may have another client, with new credentials
+        where = result.where
+        answer: Mapping[str, Any] = clients.s3.get_object(
+            Bucket=where.bucket, Key=where.key, IfMatch=result.etag, **rest
+        )
+        return answer
+
+    answer = call_with_retries(clients, f"{result.where} cannot be downloaded", request, is_transfer=True)
     if start and not answer.get("ContentRange", "").startswith(f"bytes {start}-"):
         file.seek(0)
         file.truncate()  # the answer is the whole object, not the rest

@@ -12,15 +12,15 @@ import math
 import os
 import shutil
 import tarfile
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
 from smdp_launch.disk import is_full, why
 from smdp_launch.errors import EnvironmentProblem, Refused
+from smdp_launch.file_lock import LockTimeout, locked
 from smdp_launch.source.file_names import BadNameError, checked_name
 from smdp_launch.units import size
 
@@ -43,24 +43,43 @@ def unpack(archive: Path, folder: Path, *, limits: bool = True) -> None:
 
     Raises:
         Refused: the archive exceeds a limit, or has a link, a device, a name that leads out of the folder, or a name
-            twice.
+            twice; or another process is unpacking to the folder.
         EnvironmentProblem: the archive is damaged, has more bytes than are free on the disk, or the folder cannot be
             written.
     """
     try:
-        scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        try:
+        with _scratch_beside(folder) as scratch:
             unpacked = scratch / folder.name
             unpacked.mkdir()
             _Unpacker(archive, unpacked, limits).run()
             if os.path.lexists(folder):
                 folder.rename(scratch / "before")
             unpacked.rename(folder)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
     except (tarfile.TarError, EOFError, zlib.error, ValueError, OSError) as error:
         reason = why(error, folder) if isinstance(error, OSError) and is_full(error) else error
         raise EnvironmentProblem(f"{archive} cannot be unpacked to {folder}: {reason}") from error
+
+
+@contextmanager
+def _scratch_beside(folder: Path) -> Iterator[Path]:
+    """A new folder, which is deleted at the end. Its name is always the same, so that a process that was killed leaves
+    no other one than that which the next process deletes."""
+    scratch = folder.with_name(f".{folder.name}.unpacking")
+    lock = scratch.with_name(f"{scratch.name}.lock")
+    try:
+        with lock.open("ab") as file, locked(file.fileno(), scratch):
+            if os.fstat(file.fileno()).st_nlink == 0:  # deleted since it was opened: another process may have a new one
+                raise LockTimeout
+            shutil.rmtree(scratch, ignore_errors=True)
+            scratch.mkdir(mode=0o700)
+            try:
+                yield scratch
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+                with suppress(PermissionError):  # Windows deletes no open file
+                    lock.unlink()
+    except LockTimeout:
+        raise Refused(f"another process is unpacking to {folder}") from None
 
 
 class _Unpacker:

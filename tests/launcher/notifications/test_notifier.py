@@ -36,7 +36,7 @@ def follow(
     with Notifier(find_launch("one"), notes.append, clock=lambda: NOW) as notifier:
         for event in events:
             notifier.observe(event)
-        notifier.tick()
+        notifier.tick(NOW)
         if end is not None:
             notifier.end(end, 1.5)
     return notes

@@ -123,7 +123,7 @@ def _fetch(clients: Clients, place: Place, stored: StoredCheckpoints, request: R
 
 def _delete(clients: Clients, place: Place, stored: StoredCheckpoints, request: Request) -> ExitCode:
     if request.keep_last is not None:
-        selected = superseded(stored, request.keep_last, request.keep_every)
+        selected = superseded(stored, request.keep_last, request.keep_every, is_in_use=place.may_be_in_use)
     else:
         selected = of_steps(stored, request.delete_steps)
     if place.is_in_use:

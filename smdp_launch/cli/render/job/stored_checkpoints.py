@@ -47,6 +47,11 @@ class Place:
         """Whether a job that has not ended may resume from them."""
         return self.description is not None and self.description.outcome is None
 
+    @property
+    def may_be_in_use(self) -> bool:
+        """As `is_in_use`; True also for an S3 location, whose job is not known."""
+        return self.description is None or self.is_in_use
+
     def command(self, *options: str) -> str:
         """``smdp-launch checkpoints`` with these options, as a user types it."""
         if self.job is None:

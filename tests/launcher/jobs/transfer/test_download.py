@@ -247,14 +247,16 @@ def test_unpacked_model_keeps_its_folders(
     assert (job_folder / RESULTS_FOLDER / "loose" / "model" / "a" / "b.txt").read_text() == "trained"
 
 
+@pytest.mark.parametrize("sent", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.runs)])
 def test_ctrl_c_leaves_no_partial_file_and_the_same_command_continues(
-    service: Cloud, on_aws: dict[str, str], smdp_launch: Command, job_folder: Path
+    service: Cloud, on_aws: dict[str, str], smdp_launch: Command, job_folder: Path, sent: signal.Signals
 ) -> None:
-    service.run("large", f"import os\n{MODEL}")
-    key = "out/large/output/model.tar.gz"
+    job = f"large-{int(sent)}"
+    service.run(job, f"import os\n{MODEL}")
+    key = f"out/{job}/output/model.tar.gz"
     service.s3.put_object(Bucket=BUCKET, Key=key, Body=os.urandom(256 << 20))
     running = subprocess.Popen(
-        [LAUNCHER, "download", "large", "--region", "us-east-1", "--json"],
+        [LAUNCHER, "download", job, "--region", "us-east-1", "--json"],
         cwd=job_folder,
         env=on_aws,
         stdin=subprocess.DEVNULL,
@@ -263,20 +265,20 @@ def test_ctrl_c_leaves_no_partial_file_and_the_same_command_continues(
         text=True,
     )
     while (
-        not (parts := list(job_folder.glob(f"{RESULTS_FOLDER}/large/.model.tar.gz.*.part")))
+        not (parts := list(job_folder.glob(f"{RESULTS_FOLDER}/{job}/.model.tar.gz.*.part")))
         or parts[0].stat().st_size == 0
     ):
         assert running.poll() is None, running.communicate()
         time.sleep(0.001)
-    running.send_signal(signal.SIGINT)
+    running.send_signal(sent)
     out, err = running.communicate(timeout=60)
     assert running.returncode == ExitCode.INTERRUPTED
     assert json.loads(out)["exit_code"] == ExitCode.INTERRUPTED
     assert err.split("\n") == ["run the same command again to resume the download", "", "interrupted", ""]
-    assert not (job_folder / RESULTS_FOLDER / "large" / "model.tar.gz").exists()
+    assert not (job_folder / RESULTS_FOLDER / job / "model.tar.gz").exists()
     assert parts[0].stat().st_size < 256 << 20
-    assert smdp_launch("download", "large", "--region", "us-east-1", env=on_aws).returncode == ExitCode.OK
-    downloaded = (job_folder / RESULTS_FOLDER / "large" / "model.tar.gz").read_bytes()
+    assert smdp_launch("download", job, "--region", "us-east-1", env=on_aws).returncode == ExitCode.OK
+    downloaded = (job_folder / RESULTS_FOLDER / job / "model.tar.gz").read_bytes()
     assert downloaded == service.object(key)
 
 

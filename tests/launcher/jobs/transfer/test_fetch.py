@@ -13,6 +13,7 @@ import pytest
 
 from smdp_launch import EnvironmentProblem, Refused, ServiceProblem
 from smdp_launch.jobs.service.clients import Clients, connect_endpoint
+from smdp_launch.jobs.service.retry_policy import RetryPolicy
 from smdp_launch.jobs.transfer.fetch import fetch, publish
 from smdp_launch.jobs.transfer.results import Result
 from smdp_launch.request.names import S3Location
@@ -21,12 +22,22 @@ CONTENT = bytes(range(256)) * 4096
 
 
 class BreakingServer(BaseHTTPRequestHandler):
-    """S3 that closes its first ``cuts`` connections early: in the middle of the object, or before a further byte."""
+    """S3 that closes its first ``cuts`` connections early: in the middle of the object, or before a further byte. It
+    refuses the next ``expired`` requests."""
 
     ranges: list[str]
     cuts: int
+    expired: int
 
     def do_GET(self) -> None:
+        if type(self).expired:
+            type(self).expired -= 1
+            body = b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"
+            self.send_response(400)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+            return
         start = int((self.headers.get("Range") or "bytes=0-")[6:-1])
         type(self).ranges.append(self.headers.get("Range") or "")
         assert self.headers["If-Match"] == '"tag"'
@@ -47,11 +58,13 @@ class BreakingServer(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[tuple[type[BreakingServer], Clients]]:
-    handler = type("Handler", (BreakingServer,), {"ranges": [], "cuts": 0})
+    handler = type("Handler", (BreakingServer,), {"ranges": [], "cuts": 0, "expired": 0})
     http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=http.serve_forever)
     thread.start()
-    yield handler, connect_endpoint(f"http://127.0.0.1:{http.server_port}", "us-east-1", "key", "secret")
+    clients = connect_endpoint(f"http://127.0.0.1:{http.server_port}", "us-east-1", "key", "secret")
+    clients.retry_policy = RetryPolicy(first_gap=0.01)
+    yield handler, clients
     http.shutdown()
     thread.join()
     http.server_close()
@@ -130,6 +143,34 @@ def test_second_download_of_the_same_file_is_refused(
 
     fetch_whole(clients, path, second)
     assert path.read_bytes() == CONTENT
+
+
+def test_expired_credentials_are_read_again(server: tuple[type[BreakingServer], Clients], tmp_path: Path) -> None:
+    handler, clients = server
+    handler.cuts = 1
+    reconnected: list[Clients] = []
+
+    def reconnect() -> Clients:
+        reconnected.append(clients)
+        return clients
+
+    def expire(size: int) -> None:
+        handler.expired += 0 < size < len(CONTENT) and not reconnected  # between two connections
+
+    clients.reconnect = reconnect
+    fetch_whole(clients, tmp_path / "model.tar.gz", expire)
+    assert reconnected
+    assert (tmp_path / "model.tar.gz").read_bytes() == CONTENT
+
+
+def test_credentials_that_stay_expired_are_an_environment_problem(
+    server: tuple[type[BreakingServer], Clients], tmp_path: Path
+) -> None:
+    handler, clients = server
+    handler.expired = 1000
+    with pytest.raises(EnvironmentProblem, match=r"model.tar.gz cannot be downloaded: .* renew your AWS credentials"):
+        fetch_whole(clients, tmp_path / "model.tar.gz")
+    assert handler.expired == 1000 - clients.retry_policy.credential_tries
 
 
 def test_read_only_folder_gives_one_line_error(server: tuple[type[BreakingServer], Clients], tmp_path: Path) -> None:

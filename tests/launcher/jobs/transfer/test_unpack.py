@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import signal
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -101,3 +104,33 @@ def test_executable_mode_is_kept(tmp_path: Path) -> None:
     unpack(archive, tmp_path / "a")
     assert (tmp_path / "a" / "d" / "run").stat().st_mode & 0o7777 == 0o755
     assert (tmp_path / "a" / "d" / "data").stat().st_mode & 0o7777 == 0o644
+
+
+#: Unpacks an archive; stops after its first file until a line is read, and exits.
+STOPS = """
+import sys
+from pathlib import Path
+from smdp_launch.jobs.transfer import unpack
+write = unpack._write
+def stop(*arguments):
+    write(*arguments)
+    print("stopped", flush=True)
+    sys.stdin.readline()
+unpack._write = stop
+unpack.unpack(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+def test_killed_process_leaves_nothing_after_the_next_one(tmp_path: Path) -> None:
+    archive = packed(tmp_path / "model.tar.gz", member("a"), member("b"))
+    command = [sys.executable, "-c", STOPS, archive, tmp_path / "model"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "stopped\n"
+        with pytest.raises(Refused, match="another process is unpacking to"):
+            unpack(archive, tmp_path / "model")
+        running.send_signal(signal.SIGKILL)
+    assert not (tmp_path / "model").exists()
+    unpack(archive, tmp_path / "model")
+    assert {one.name for one in tmp_path.iterdir()} == {"model", "model.tar.gz"}
+    assert {one.name for one in (tmp_path / "model").iterdir()} == {"a", "b"}

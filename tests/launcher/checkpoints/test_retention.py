@@ -1,0 +1,75 @@
+"""`checkpoints --keep-last` of another library's checkpoints: nothing says whether one of them is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from smdp_launch.errors import ExitCode
+from smdp_launch.jobs.checkpoints.deletion import require_unused, superseded
+from smdp_launch.jobs.checkpoints.stored import Kind, State, StoredCheckpoint, StoredCheckpoints, StoredFile
+from smdp_launch.jobs.service.clients import connect_endpoint
+from smdp_launch.localcloud.client.connect import private
+from tests.conftest import command_in
+from tests.support.services.cloud import as_the_service
+
+FILES = ("config.json", "model.safetensors", "optimizer.pt", "trainer_state.json")
+
+
+def unknown(step: int, names: Sequence[str] = FILES) -> StoredCheckpoint:
+    """Of the Trainer of Hugging Face."""
+    folder, modified = f"checkpoint-{step}", datetime(2026, 11, 21, tzinfo=timezone.utc)
+    files = tuple(StoredFile(f"{folder}/{name}", 10, modified, "tag") for name in names)
+    return StoredCheckpoint(folder, Kind.FILES, step, files, State.UNKNOWN)
+
+
+def whole(step: int) -> StoredCheckpoint:
+    return replace(unknown(step), kind=Kind.SHARDED, state=State.WHOLE)
+
+
+def torn(step: int) -> StoredCheckpoint:
+    return replace(unknown(step), kind=Kind.SHARDED, state=State.TORN)
+
+
+UNDER_WAY = unknown(1500, FILES[:1])
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "keep_last", "is_in_use", "deleted"),
+    [
+        ([UNDER_WAY, unknown(1000), unknown(500)], 1, True, [500]),
+        ([UNDER_WAY, unknown(1000), unknown(500)], 2, True, []),
+        ([unknown(1500), unknown(1000), unknown(500)], 1, False, [1000, 500]),
+        ([UNDER_WAY, whole(1000), whole(500)], 1, False, [500]),
+        ([UNDER_WAY, whole(1000), whole(500)], 2, True, []),
+        ([whole(1500), unknown(1000), unknown(500)], 1, True, [1000, 500]),
+        ([whole(1500), unknown(1000), unknown(500)], 2, True, [500]),
+        ([torn(2000), whole(1500), torn(1200), whole(1000)], 1, True, [1200, 1000]),
+    ],
+)
+def test_checkpoint_that_may_be_incomplete_supersedes_none(
+    checkpoints: list[StoredCheckpoint], keep_last: int, is_in_use: bool, deleted: list[int]
+) -> None:
+    stored = StoredCheckpoints("s3://bucket/checkpoints", tuple(checkpoints))
+    selected = superseded(stored, keep_last, is_in_use=is_in_use)
+    assert [one.step for one in selected] == deleted
+    if is_in_use and not any(one.is_whole for one in checkpoints):
+        require_unused(stored, selected)
+
+
+def test_location_may_be_in_use(tmp_path: Path) -> None:
+    with private(tmp_path / "cloud") as endpoint:
+        s3 = connect_endpoint(endpoint.url, endpoint.region, endpoint.access_key, endpoint.secret_key).s3
+        s3.create_bucket(Bucket="bucket")
+        for one in (UNDER_WAY, unknown(1000), unknown(500)):
+            for file in one.files:
+                s3.put_object(Bucket="bucket", Key=f"saved/{file.name}", Body=b"0123456789")
+        environment = {**as_the_service(endpoint, tmp_path), "AWS_DEFAULT_REGION": endpoint.region}
+        ran = command_in(tmp_path)("checkpoints", "s3://bucket/saved", "--keep-last", "1", "--yes", env=environment)
+        left = {one["Key"].split("/")[1] for one in s3.list_objects_v2(Bucket="bucket")["Contents"]}
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    assert left == {"checkpoint-1500", "checkpoint-1000"}
