@@ -33,6 +33,8 @@ _HINT = re.compile(
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _ALONE = {"password", "passwd", "passphrase", "secret", "token", "credential", "credentials", "apikey", "pwd"}
 _PAIRS = {("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("auth", "key")}
+#: The old keys of Weights & Biases have no other form.
+_HEXADECIMAL_KEY = re.compile(r"[0-9a-fA-F]{40}")
 #: Words before "token" that mean a token of a tokenizer, not of an account.
 _TOKENIZER = {"pad", "cls", "sep", "bos", "eos", "unk", "mask", "special", "start", "end", "stop", "image", "audio"} | {
     *("video", "prompt", "target", "text", "word", "per", "first", "last", "next", "prefix", "suffix", "placeholder"),
@@ -71,9 +73,16 @@ def says_secret(name: str) -> bool:
     return last in _ALONE or (before, last) in _PAIRS
 
 
+def has_secret_name(name: str, text: str) -> bool:
+    """Whether ``text``, as the value of ``name``, is a secret because of the name."""
+    if NO_LITERAL.match(text):
+        return False
+    return says_secret(name) or (name.lower().endswith("key") and _HEXADECIMAL_KEY.fullmatch(text) is not None)
+
+
 def masked(name: str, text: str) -> str:
     """The value of ``name`` with stars in place of secrets."""
-    return "*" * SHORTEST if says_secret(name) and not NO_LITERAL.match(text) else without_forms(text)
+    return "*" * SHORTEST if has_secret_name(name, text) else without_forms(text)
 
 
 def name_of(keys: Iterable[str]) -> str:
@@ -97,7 +106,7 @@ def named_secrets(value: Any, name: str = "") -> set[str]:
     if isinstance(value, list):
         return {text for one in value for text in named_secrets(one, name)}
     text = str(value) if isinstance(value, str) or is_number(value) else ""
-    return {text} if len(text) >= SHORTEST and says_secret(name) and not NO_LITERAL.match(text) else set()
+    return {text} if len(text) >= SHORTEST and has_secret_name(name, text) else set()
 
 
 def starred(value: Any, secrets: set[str], name: str = "") -> Any:

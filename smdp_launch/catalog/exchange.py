@@ -41,6 +41,11 @@ def link_rate(host: Instance) -> float:
     return host.network_gbit * _GBIT
 
 
+def interface_rate(host: Instance) -> float:
+    """The rate of one network interface of a host: hosts with several EFA interfaces have as many network cards."""
+    return link_rate(host) / max(1, host.efa_interfaces)
+
+
 def efa_rate(host: Instance) -> Rate | None:
     """The rate at which a host can send over EFA; None for a type without EFA."""
     if not host.efa_interfaces:

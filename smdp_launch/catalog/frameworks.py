@@ -83,15 +83,37 @@ def last_library_version() -> str:
     return max((one.smddp for name in frameworks() for one in builds(name) if one.smddp is not None), key=parts)
 
 
-def native_builds(framework: str) -> list[str]:
-    """The versions that the native engine is built for; empty if there are none."""
-    return list(table("frameworks")["native"].get(framework, {}))
+def native_since(framework: str) -> str:
+    """The first version that the native engine has an adapter for, in its wheel or built at its first use."""
+    return str(table("frameworks")["native"]["since"][framework])
+
+
+def native_supports(framework: str, version: str) -> bool:
+    """Whether the native engine can run with ``version``: any later version with the same major number."""
+    first = parts(native_since(framework))
+    return parts(version)[0] == first[0] and parts(version) >= first[: len(parts(version))]
+
+
+def native_images(framework: str) -> list[str]:
+    """The versions that ``image build`` has a recipe for: the newest patch release of each minor version."""
+    return list(table("frameworks")["native"]["images"][framework])
+
+
+def native_python() -> str:
+    """The Python version of every image that ``image build`` makes."""
+    return str(table("frameworks")["native"]["python"])
+
+
+def native_image(framework: str, version: str) -> str | None:
+    """The one of ``native_images`` with the minor version of ``version``, the newest one for "2"; None without one."""
+    minor = ".".join(version.split(".")[:2])
+    return next((one for one in reversed(native_images(framework)) if matches(one, minor)), None)
 
 
 def native_cuda(framework: str, version: str) -> str | None:
-    """The CUDA version of our image for one of ``native_builds``; None if that image is for CPUs only."""
-    cuda: str | None = table("frameworks")["native"][framework][version]
-    return cuda
+    """The CUDA version of the image that ``image build`` makes for ``version``; None if it has no recipe for it."""
+    found = native_image(framework, version)
+    return None if found is None else str(table("frameworks")["native"]["images"][framework][found])
 
 
 def is_cuda_11(cuda: str | None) -> bool:

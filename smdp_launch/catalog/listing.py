@@ -16,8 +16,9 @@ from smdp_launch.catalog.frameworks import (
     is_cuda_11,
     matches,
     minimum,
-    native_builds,
     native_cuda,
+    native_images,
+    native_supports,
     parts,
 )
 from smdp_launch.catalog.instances import Instance, instances, source_of, supported_instances
@@ -115,9 +116,9 @@ def _images_of(framework: str | None) -> Iterator[Build | Pair]:
 
 
 def _only_native(framework: str) -> list[str]:
-    """The versions that only the native engine has builds for, without an image of AWS."""
+    """The versions that only ``image build`` has an image of, and AWS has not."""
     known = {one.version for one in builds(framework)}
-    return [version for version in native_builds(framework) if version not in known]
+    return [version for version in native_images(framework) if version not in known]
 
 
 def _instance_row(one: Instance, region: str | None) -> Row:
@@ -150,14 +151,14 @@ def _framework_row(one: Build | Pair) -> Row:
         "python": one.python,
         "cuda": one.cuda,
         "smddp": one.smddp,
-        "native": primary and one.version in native_builds(one.framework),
+        "native": primary and native_supports(one.framework, one.version),
         "policy": "strict" if cuda_11 else "extended",
         "image_tag": one.image_tag,
     }
 
 
 def _native_row(framework: str, version: str) -> Row:
-    """A build without an image of AWS. Its Python version depends on the user's image."""
+    """A version without an image of AWS. Its Python version depends on the user's image."""
     empty = dict.fromkeys(("transformers", "python", "smddp", "image_tag"))
     cuda = native_cuda(framework, version)
     policy = "strict" if is_cuda_11(cuda) else "extended"

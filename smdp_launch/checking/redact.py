@@ -20,6 +20,8 @@ _NAMED_SECRET = re.compile(
     r"(?i)(?<![\w-])([\w-]*(?:passw(?:or)?d|passphrase|secret|token|credentials?|api[_-]?key|access[_-]?key|private[_-]?key))"
     r"[\"']?\s*[:=]\s*[\"']?([^\s\"',}#][^\"',}#]*)"
 )
+#: A name that ends with "key", and the value of 40 hexadecimal digits after it.
+_HEXADECIMAL_KEY = re.compile(r"(?i)((?<![\w-])[\w-]*key[\"']?\s*[:=]\s*[\"']?)[0-9a-f]{40}(?![0-9a-z])")
 
 
 def redact(diagnostics: Sequence[Diagnostic], document: Document) -> list[Diagnostic]:
@@ -147,7 +149,8 @@ def _variables(document: Document) -> Iterator[tuple[Span, str, str]]:
 
 def _without_named(text: str) -> str:
     """Redact by name, for files that cannot be parsed, whose secrets no document has."""
-    return _NAMED_SECRET.sub(_hidden_value, text)
+    hidden = _HEXADECIMAL_KEY.sub(lambda match: match[1] + _HIDDEN * 40, text)
+    return _NAMED_SECRET.sub(_hidden_value, hidden)
 
 
 def _hidden_value(match: re.Match[str]) -> str:

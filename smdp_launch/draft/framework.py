@@ -8,7 +8,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 from smdp_launch.catalog.engines import TORCH_DISTRIBUTED, Engine
-from smdp_launch.catalog.frameworks import TITLES, Build, build, builds, minimum, native_builds, parts, torchrun_since
+from smdp_launch.catalog.frameworks import (
+    TITLES,
+    Build,
+    build,
+    builds,
+    is_cuda_11,
+    minimum,
+    native_cuda,
+    native_image,
+    native_supports,
+    parts,
+    torchrun_since,
+)
 from smdp_launch.source.requirements import REQUIREMENTS_FILE, Requirement, Requirements
 from smdp_launch.source.script.training import Backend
 
@@ -20,11 +32,16 @@ _LAST_WITH_MODULE = 1
 
 @dataclass(frozen=True)
 class Choice:
-    """A build, the policy that allows it, and the reason for the choice."""
+    """A build, the policy that allows it, and the reason for the choice.
+
+    Args:
+        cuda: of the image that the job runs in: AWS's, or with the native engine that of ``image build``.
+    """
 
     build: Build
     policy: Literal["strict", "extended"]
     reason: str
+    cuda: str
 
 
 def choose_framework(frameworks: list[str], requirements: Requirements) -> str:
@@ -34,8 +51,8 @@ def choose_framework(frameworks: list[str], requirements: Requirements) -> str:
 
 
 def choose_engine(framework: str, requirements: Requirements, backends: Sequence[Backend] = ()) -> Engine:
-    """The native engine, unless the requirements pin a version that only AWS's library supports, or the script's
-    process groups certainly use NCCL.
+    """The native engine, unless the requirements pin a version that AWS's library supports and ``image build`` does
+    not, or the script's process groups certainly use NCCL.
 
     Args:
         backends: the script's calls that start a process group.
@@ -44,7 +61,7 @@ def choose_engine(framework: str, requirements: Requirements, backends: Sequence
         return "nccl"
     required = requirements.package(*_PACKAGES[framework])
     pinned = _pinned(framework, required)
-    only_theirs = pinned is not None and pinned.smddp is not None and pinned.version not in native_builds(framework)
+    only_theirs = pinned is not None and pinned.smddp is not None and native_image(framework, pinned.version) is None
     return "smdistributed" if only_theirs else "native"
 
 
@@ -60,14 +77,15 @@ def choose_build(framework: str, engine: Engine, library: str | None, requiremen
         reason = f"the newest with CUDA 11 and AWS's library{' with its own module' if old_module else ''}"
     required = requirements.package(*_PACKAGES[framework])
     if required is None or required.pin is None:
-        return Choice(best, "strict", reason)
+        return Choice(best, "strict", reason, best.cuda)
     pinned = _pinned(framework, required)
     refusal = _refusal(required, pinned, engine)
     if pinned is None or refusal:
-        return Choice(best, "strict", f"{reason}; {refusal}")
+        return Choice(best, "strict", f"{reason}; {refusal}", best.cuda)
     where = f"{REQUIREMENTS_FILE}, line {required.line}"
-    is_strict = pinned.cuda_major == 11 or engine in TORCH_DISTRIBUTED
-    return Choice(pinned, "strict" if is_strict else "extended", where)
+    cuda = (native_cuda(framework, pinned.version) if engine == "native" else None) or pinned.cuda
+    is_strict = is_cuda_11(cuda) or engine in TORCH_DISTRIBUTED
+    return Choice(pinned, "strict" if is_strict else "extended", where, cuda)
 
 
 def _pinned(framework: str, required: Requirement | None) -> Build | None:
@@ -76,8 +94,7 @@ def _pinned(framework: str, required: Requirement | None) -> Build | None:
 
 
 def _newest_native(framework: str) -> Build:
-    candidates = (build(framework, one) for one in native_builds(framework))
-    return [one for one in candidates if one is not None and one.cuda_major == 11][-1]
+    return [one for one in builds(framework) if native_supports(framework, one.version) and one.cuda_major == 11][-1]
 
 
 def _newest(framework: str, old_module: bool) -> Build:
@@ -94,8 +111,8 @@ def _refusal(required: Requirement, pinned: Build | None, engine: Engine) -> str
     first = torchrun_since() if engine in TORCH_DISTRIBUTED else minimum(pinned.framework)
     if parts(pinned.version) < parts(first):
         return requirement + f"which is older than {TITLES[pinned.framework]} {first}"
-    if engine == "native" and pinned.version not in native_builds(pinned.framework):
-        return requirement + "for which the native engine has no build"
+    if engine == "native" and native_image(pinned.framework, pinned.version) is None:
+        return requirement + "for which image build has no recipe"
     if engine == "smdistributed" and pinned.smddp is None:
         return requirement + "whose image does not contain AWS's library"
     return ""

@@ -15,6 +15,8 @@ MAX_HYPERPARAMETERS = 90
 MAX_VALUE = 2500
 
 _REFUSED = "the script does not accept the form in which SageMaker passes it"
+_COMPUTED = "its default cannot be read from the script"
+_NO_DEFAULT = "the script has no default; write a value to pass it"
 _NUMBERS = {"int": (int,), "float": (int, float)}
 
 
@@ -62,7 +64,7 @@ def _unfit(option: Option) -> str | None:
     if option.kind == "flag":
         return "a flag: SageMaker passes every name with a value, which a flag does not accept"
     if option.default is None:
-        return None if option.required else "its default cannot be read from the script"
+        return None if option.required else _COMPUTED if option.is_computed else _NO_DEFAULT
     if option.kind == "several":
         return "takes several values, and SageMaker passes one"
     if len(json.dumps(option.default, ensure_ascii=False)) > MAX_VALUE:

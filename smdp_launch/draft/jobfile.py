@@ -39,14 +39,14 @@ def _job(draft: Draft) -> Iterator[str]:
     else:
         yield "engine: smdistributed # AWS's library and images; native: in your own image"
     if draft.choice.policy == "extended":
-        yield f"policy: extended # {TITLES[build.framework]} {build.version} is built with CUDA {build.cuda}"
+        yield f"policy: extended # {TITLES[build.framework]} {build.version} is built with CUDA {draft.choice.cuda}"
     yield "framework:"
     yield f"  name: {build.framework}"
     yield f'  version: "{build.version}" # {comment(draft.choice.reason, 200)}'
     yield f"# Fill in these placeholders before you launch on AWS: account {placeholders.ACCOUNT},"
     yield f"# region {placeholders.REGION}, and the names that start with your-."
     if draft.engine == "native":
-        tag = f"{build.version}-cu{build.cuda.replace('.', '')}"
+        tag = f"{build.version}-cu{draft.choice.cuda.replace('.', '')}"
         yield f"image: {placeholders.training_image(f'smdp-{build.framework}', tag)}"
     yield f"role: {placeholders.ROLE}"
     yield f"region: {placeholders.REGION}"
@@ -68,7 +68,8 @@ def _script(draft: Draft) -> Iterator[str]:
 def _hyperparameter(one: Hyperparameter) -> str:
     value = "" if one.value is None else f" {to_yaml(one.value)}"
     if one.unfit is not None:
-        return f"    # {key(one.name)}:{value[:200]} # {comment(one.unfit)}"
+        start = f" {comment(value, 200)}" if value else ""
+        return f"    # {key(one.name)}:{start} # {comment(one.unfit)}"
     help_ = comment(one.help, 70)
     return f"    {key(one.name)}:{value}" + (f" # {help_}" if help_ else "")
 

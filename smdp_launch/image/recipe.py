@@ -8,13 +8,26 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from smdp_launch.catalog.frameworks import (
+    TITLES,
+    build,
+    builds,
+    native_cuda,
+    native_image,
+    native_images,
+    native_python,
+    native_supports,
+)
+from smdp_launch.catalog.registries import training_image
 from smdp_launch.errors import Refused
 
 #: The build argument for the version of each framework.
 VERSION_ARGUMENT = {"pytorch": "TORCH", "tensorflow": "TENSORFLOW"}
 _OWN, _DLC = "Dockerfile", "Dockerfile.dlc"
+#: The region from which AWS's containers are pulled, as in Dockerfile.dlc.
+_REGION = "us-east-1"
 _VERSION = re.compile(r"\d+(?:\.\w+)*", re.ASCII)
 _INSTEAD = (
     "see docs/how-to/own-image.md to install the engine in another image, or list packages in requirements.txt beside "
@@ -66,43 +79,68 @@ def recipe(
     """The image of a framework's ``version``, with CUDA or for CPUs.
 
     Args:
-        version: None for the default version.
+        version: such as "2.4.1", or "2.4" for its newest patch release; None for the default version.
         transformers: its version, if the image is to contain it.
-        dlc: build on AWS's Deep Learning Container.
+        dlc: build on AWS's Deep Learning Container of ``version``, or on the ``BASE`` of ``args``.
         args: the user's build arguments, which override those of the recipe.
 
     Raises:
-        Refused: there is no recipe for that version, or for it with CUDA; ``transformers`` is not a version; or
+        Refused: there is no recipe for that version, or no container of AWS; ``transformers`` is not a version; or
             ``transformers`` or ``dlc`` is used with another framework than PyTorch.
     """
-    known = _recipes().get(framework, {})
-    version = version or _recipes()["default"][framework]
-    defaults = known.get(version, {}).get("cuda" if cuda else "cpu")
-    if defaults is None:
-        raise Refused(_unknown(f"{framework} {version}", cuda=cuda, known=known))
     if transformers is not None and not _VERSION.fullmatch(transformers):
         raise Refused(f"{transformers!r} is not a version of transformers: write a version such as 4.28.1")
     if framework != "pytorch" and (dlc or transformers is not None):
         raise Refused(f"{'--dlc' if dlc else '--transformers'} is only for PyTorch's image: {_INSTEAD}")
+    version = version or str(_recipes()["default"][framework])
     own = {} if args is None else dict(args)
-    cuda_version = own.get("CUDA", defaults["cuda"] or "")
-    python = own.get("PYTHON", defaults["python"])
-    build_args = {VERSION_ARGUMENT[framework]: version, **({} if dlc else defaults["args"])}
-    build_args |= {"CUDA": cuda_version, "PYTHON": python}
+    if dlc and "BASE" not in own:
+        base = _container(framework, version)
+    else:
+        base = _base(framework, version, cuda, with_args=not dlc)
+    cuda_version = own.get("CUDA", (base.cuda or "") if cuda else "")
+    python = own.get("PYTHON", base.python)
+    build_args = {VERSION_ARGUMENT[framework]: base.version, **base.args, "CUDA": cuda_version, "PYTHON": python}
     if transformers is not None:
         build_args["TRANSFORMERS"] = transformers
     dockerfile = _DLC if dlc else _OWN
-    return Recipe(framework, dockerfile, version, cuda_version or None, python, transformers, build_args | own)
+    return Recipe(framework, dockerfile, base.version, cuda_version or None, python, transformers, build_args | own)
+
+
+class _Base(NamedTuple):
+    """What an image is built on, and the build arguments that this needs."""
+
+    version: str
+    cuda: str | None
+    python: str
+    args: Mapping[str, str]
+
+
+def _base(framework: str, version: str, cuda: bool, *, with_args: bool) -> _Base:
+    newest, with_cuda = native_image(framework, version), native_cuda(framework, version)
+    if newest is None or with_cuda is None or not re.fullmatch(r"\d+\.\d+(?:\.\d+)?", version, re.ASCII):
+        images = native_images(framework)
+        known = ", ".join(images) if len(images) <= 2 else f"{images[0]} to {images[-1]}"
+        raise Refused(f"there is no recipe for {TITLES[framework]} {version}; the recipes are for {known}")
+    full = version if version.count(".") == 2 else newest
+    args = _recipes()["args"][framework][with_cuda if cuda else "cpu"] if with_args else {}
+    return _Base(full, with_cuda, native_python(), args)
+
+
+def _container(framework: str, version: str) -> _Base:
+    found = build(framework, version)
+    if found is None or not native_supports(framework, found.version):
+        known = [one.version for one in builds(framework) if native_supports(framework, one.version)]
+        raise Refused(
+            f"AWS has no container of {TITLES[framework]} {version} that the engine supports; choose one of: "
+            f"{', '.join(known)}, or set --arg BASE=IMAGE"
+        )
+    return _Base(found.version, found.cuda, found.python, {"BASE": training_image(found, _REGION)})
 
 
 def arguments(dockerfile: str) -> dict[str, str]:
     """The build arguments that a Dockerfile's text declares, with their defaults."""
     return {match["name"]: match["default"] or "" for match in _ARGUMENT.finditer(dockerfile)}
-
-
-def _unknown(what: str, *, cuda: bool, known: Mapping[str, Mapping[str, Any]]) -> str:
-    kinds = ", ".join(f"{one} ({' or '.join('--' + kind for kind in kinds)})" for one, kinds in known.items())
-    return f"there is no recipe for {what} {'with CUDA' if cuda else 'for CPUs'}; choose one of: {kinds or 'none'}"
 
 
 @functools.cache

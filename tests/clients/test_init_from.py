@@ -31,8 +31,7 @@ from sagemaker.pytorch import PyTorch
 from sagemaker.tensorflow import TensorFlow
 
 bucket = "bucket"
-common = dict(
-    entry_point="train.py",
+rest = dict(
     source_dir="src",
     role="arn:aws:iam::123456789012:role/training",
     instance_count=2,
@@ -41,6 +40,7 @@ common = dict(
     debugger_hook_config=False,
     disable_profiler=True,
 )
+common = dict(entry_point="train.py", **rest)
 library = {"smdistributed": {"dataparallel": {"enabled": True}}}
 region = "us-east-1"
 """
@@ -69,6 +69,24 @@ tf = TensorFlow(
     encrypt_inter_container_traffic=True, output_kms_key="alias/results", disable_output_compression=True, **common,
 )
 tf.fit({"data": FileSystemInput("fs-0123456789abcdef0", "FSxLustre", "/fsx/data")}, wait=False)
+""",
+    "model_dir": """
+TensorFlow(
+    "py39", "2.11.0", "s3://bucket/models", instance_type="ml.p4d.24xlarge", distribution=library,
+    hyperparameters={"epochs": 1}, **common,
+).fit({"train": "s3://bucket/train"}, wait=False)
+""",
+    "positional": """
+def make(hosts, kind="ml.g5.12xlarge"):
+    return PyTorch(
+        "train.py", "2.5.1", "py311", distribution={"torch_distributed": {"enabled": True}}, instance_type=kind,
+        **{**rest, "instance_count": hosts},
+    )
+
+estimators, inputs = {}, {}
+estimators["first"] = make(3)
+inputs["train"] = "s3://bucket/train"
+estimators["first"].fit(inputs, wait=False)
 """,
     "groups": """
 gpus = InstanceGroup("gpus", "ml.p4d.24xlarge", 2)

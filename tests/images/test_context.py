@@ -57,10 +57,7 @@ def test_default_tensorflow_recipe_matches_documentation() -> None:
 @pytest.mark.parametrize(
     ("framework", "version", "cuda"),
     [
-        ("pytorch", "2.0.1", True),
-        ("pytorch", "2.0.1", False),
-        ("pytorch", "2.13.0", True),
-        ("pytorch", "2.13.0", False),
+        *[("pytorch", version, cuda) for version in ("2.0.1", "2.8.0", "2.13.0") for cuda in (True, False)],
         *[("tensorflow", version, cuda) for version in ("2.11.1", "2.14.1") for cuda in (True, False)],
     ],
 )
@@ -161,9 +158,36 @@ def test_installed_launcher_contains_image_sources() -> None:
 
 
 def test_unknown_version_is_refused_with_known_versions() -> None:
-    known = r"2\.0\.1 \(--cuda or --cpu\), 2\.13\.0 \(--cuda or --cpu\)"
-    with pytest.raises(Refused, match=rf"2\.12\.0 with CUDA.* {known}"):
-        recipe("pytorch", "2.12.0", cuda=True)
+    with pytest.raises(Refused, match=r"PyTorch 1\.13\.1; the recipes are for 2\.0\.1 to 2\."):
+        recipe("pytorch", "1.13.1", cuda=True)
+    with pytest.raises(Refused, match=r"TensorFlow 2\.12\.0; the recipes are for 2\.11\.1, 2\.14\.1"):
+        recipe("tensorflow", "2.12.0", cuda=True)
+
+
+@pytest.mark.parametrize("version", ["", "2", "2.4.1; ls", "2.4.1+cu118", "latest"])
+def test_text_that_is_not_a_full_version_is_refused(version: str) -> None:
+    with pytest.raises(Refused, match="there is no recipe for PyTorch"):
+        recipe("pytorch", version or " ", cuda=True)
+
+
+@pytest.mark.parametrize(
+    ("version", "full", "cuda", "index"),
+    [("2.4", "2.4.1", "11.8", None), ("2.4.0", "2.4.0", "11.8", None), ("2.9.1", "2.9.1", "12.6", "cu126")],
+)
+def test_each_minor_version_has_the_oldest_cuda(version: str, full: str, cuda: str, index: str | None) -> None:
+    chosen = recipe("pytorch", version, cuda=True)
+    assert (chosen.version, chosen.cuda, chosen.args["TORCH"]) == (full, cuda, full)
+    assert chosen.args.get("TORCH_INDEX") == (f"https://download.pytorch.org/whl/{index}" if index else None)
+
+
+def test_image_on_a_container_of_aws_has_its_versions() -> None:
+    chosen = recipe("pytorch", "2.5.1", cuda=True, dlc=True)
+    assert (chosen.version, chosen.cuda, chosen.python) == ("2.5.1", "12.4", "3.11")
+    assert chosen.args["BASE"].endswith(".amazonaws.com/pytorch-training:2.5.1-gpu-py311")
+    with pytest.raises(Refused, match=r"AWS has no container of PyTorch 2\.13\.0.* 2\.0\.0, .*--arg BASE=IMAGE"):
+        recipe("pytorch", "2.13.0", cuda=True, dlc=True)
+    own = recipe("pytorch", "2.13.0", cuda=True, dlc=True, args={"BASE": "mine:1", "PYTHON": "3.12"})
+    assert (own.args["BASE"], own.python) == ("mine:1", "3.12")
 
 
 @pytest.mark.parametrize("version", ["4.28 1", "latest/x", "", "4.28.1; ls"])

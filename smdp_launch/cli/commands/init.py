@@ -79,7 +79,7 @@ _NO_NAME = " "
     default=Path("job.yaml"),
     help="The job file to write. Default: job.yaml.",
 )
-@click.option("--notebook", is_flag=True, help="Also write a notebook that runs the job.")
+@click.option("--notebook", is_flag=True, help="Also write a notebook that runs the job. An existing job file is kept.")
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 @click.option("--yes", "-y", is_flag=True, help="Ask no questions.")
 def command(
@@ -126,10 +126,13 @@ def command(
         _write_example(template, output, notebook, force)
         return
     if sdk_file is not None:
-        given = {"FOLDER": folder != Path(), "--entry": entry, "--notebook": notebook}
+        given = {"FOLDER": folder != Path(), "--entry": entry}
         if any(given.values()):
             raise click.UsageError(f"--from excludes {', '.join(one for one, value in given.items() if value)}")
-        _write_from_sdk(sdk_file, output, engine, name, force)
+        _write_from_sdk(sdk_file, output, engine, name, notebook, force)
+        return
+    if notebook and output.is_file() and not (force or entry or engine or name):
+        _add_notebook(output)
         return
     _refuse_to_overwrite(output, force)
     if notebook:
@@ -150,7 +153,9 @@ def command(
     _print_next(draft, output)
 
 
-def _write_from_sdk(file: Path, output: Path, engine: Engine | None, name: str | None, force: bool) -> None:
+def _write_from_sdk(
+    file: Path, output: Path, engine: Engine | None, name: str | None, notebook: bool, force: bool
+) -> None:
     """Write the job file of the call in ``file``, and report its errors as ``validate`` does."""
     from smdp_launch.checking.job import check_job
     from smdp_launch.cli.render.diagnostics import print_diagnostics
@@ -162,6 +167,8 @@ def _write_from_sdk(file: Path, output: Path, engine: Engine | None, name: str |
     from smdp_launch.errors import JobFileRefused
 
     _refuse_to_overwrite(output, force)
+    if notebook:
+        _refuse_to_overwrite(output.with_suffix(".ipynb"), force)
     try:
         found = find_call(file)
     except Unreadable as error:
@@ -174,8 +181,11 @@ def _write_from_sdk(file: Path, output: Path, engine: Engine | None, name: str |
     for note in job.notes:
         print_note(note)
     checked = check_job(output)
-    if checked.placeholders:
-        click.echo(f"  to fill in {', '.join(one.field for one in checked.placeholders)}")
+    to_fill_in = dict.fromkeys([*(one.field for one in checked.placeholders), *job.to_fill_in])
+    if to_fill_in:
+        click.echo(f"  to fill in {', '.join(to_fill_in)}")
+    if notebook:
+        _write_notebook(output, output.parent / job.values["script", "source"], force)
     checked.require()
     print_diagnostics(checked.diagnostics)
     given = [] if output == Path("job.yaml") else [str(output)]
@@ -317,7 +327,19 @@ def _write_schema(output: Path) -> None:
     replace_file(output.parent / SCHEMA_FILE, schema_text())
 
 
-def _write_notebook(job_file: Path, source: Path, force: bool) -> None:
+def _add_notebook(job_file: Path) -> None:
+    """Write the notebook for an existing job file, and report the errors of the file."""
+    from smdp_launch.checking.job import check_job
+    from smdp_launch.cli.render.diagnostics import print_diagnostics
+
+    _refuse_to_overwrite(job_file.with_suffix(".ipynb"), force=False)
+    checked = check_job(job_file)
+    _, source = checked.require()
+    _write_notebook(job_file, source.folder, force=False, prefix=f"kept {job_file}, ")
+    print_diagnostics(checked.diagnostics)
+
+
+def _write_notebook(job_file: Path, source: Path, force: bool, prefix: str = "") -> None:
     from smdp_launch.draft.notebook import ignore_addition, notebook_for
     from smdp_launch.source.ignore import IGNORE_FILE
 
@@ -328,7 +350,7 @@ def _write_notebook(job_file: Path, source: Path, force: bool) -> None:
     if addition:
         _write(source / IGNORE_FILE, addition, "a")
         note = f"; {IGNORE_FILE} excludes it from the source"
-    click.echo(f"wrote {path}{note}")
+    click.echo(f"{prefix}wrote {path}{note}")
 
 
 def _print_draft(draft: Draft, output: Path, to_fill_in: Sequence[str]) -> None:

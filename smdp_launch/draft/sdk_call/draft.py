@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from smdp_launch.catalog import placeholders
 from smdp_launch.catalog.engines import TORCH_DISTRIBUTED, Engine
-from smdp_launch.catalog.frameworks import build, builds, native_builds
+from smdp_launch.catalog.frameworks import build, builds, is_cuda_11, native_cuda, native_images
 from smdp_launch.catalog.images import parse_image, tag_facts
 from smdp_launch.catalog.instances import has_no_accelerators, instance, supported_instances
 from smdp_launch.draft.data import find_data
 from smdp_launch.draft.draft import job_name, relative
 from smdp_launch.draft.sdk_call import estimator, trainer
-from smdp_launch.draft.sdk_call.find import TRAINER, Found
-from smdp_launch.draft.sdk_call.job import SdkJob, source_of
+from smdp_launch.draft.sdk_call.find import TRAINER, TUNER, Found
+from smdp_launch.draft.sdk_call.job import SdkJob, shortened, source_of
+from smdp_launch.draft.sdk_call.values import Made
 
 _LOCAL_MODE = ("local", "local_gpu")
 _FRAMEWORKS = {"PyTorch": "pytorch", "TensorFlow": "tensorflow"}
@@ -40,8 +41,10 @@ def draft_of(found: Found, file: Path, job_file: Path, engine: Engine | None, na
     _put_framework(job, found, image)
     _put_policy(job)
     _put_source(job, found, file, job_file, is_trainer)
-    _put_defaults(job)
+    _put_defaults(job, found, is_trainer)
     _put_local_data(job, job_file, file)
+    if found.tuner is not None:
+        job.notes.append(f"{TUNER} in {found.tuner} is not converted: write its ranges under sweep")
     if found.others:
         job.notes.append(f"the job file is for the call in {found.place}; others: {', '.join(found.others)}")
     job.notes += [f"{one} cannot be read as Python" for one in found.skipped]
@@ -53,17 +56,34 @@ def _put_engine(job: SdkJob, found: Found, wanted: Engine | None, is_trainer: bo
     type_ = job.values.get(("compute", "instance_type"))
     is_cpu = isinstance(type_, str) and has_no_accelerators(type_)
     given = found.made.get("distributed") or found.made.get("distribution") or found.made.get("distributions")
+    unsupported = None if is_trainer else estimator.enabled_distribution(found.made)
     selected = wanted or meant or ("smdistributed" if found.made.name == "TensorFlow" else "nccl")
     if selected == "nccl" and is_cpu and wanted is None:
         selected = "gloo"
-    if meant is None and given:
-        job.notes.append(f"engine {selected}: the job file has nothing like `{source_of(given)[:80]}`")
+    if meant is None and unsupported is not None:
+        job.notes.append(_without_engine(unsupported, selected, found.made.name == "TensorFlow"))
+    elif meant is None and given:
+        job.notes.append(f"engine {selected}: the job file has nothing like `{shortened(source_of(given))}`")
     elif meant is None:
         starts = "the script runs once for each GPU" if selected != "gloo" else "the script runs once on each host"
         job.notes.append(f"engine {selected}: the call has no distribution; {starts}")
     job.values["engine",] = selected
     if options and selected == "smdistributed":
         job.values["engine_options", "custom_mpi_options"] = options
+
+
+def _without_engine(distribution: str, engine: str, is_tensorflow: bool) -> str:
+    name = f"{distribution} (Horovod)" if distribution == "mpi" else distribution
+    if is_tensorflow:
+        module, page = "smdistributed.dataparallel.tensorflow", "tensorflow.md"
+    elif engine in TORCH_DISTRIBUTED:
+        module, page = "torch.distributed", "torch/nccl.md"
+    else:
+        module, page = "smdistributed.dataparallel.torch", "ddp.md"
+    return (
+        f"the distribution {name} has no engine in smdp-launch. The job file has engine: {engine}: change the script "
+        f"to {module} (docs/how-to/{page}), or keep the estimator"
+    )
 
 
 def _put_framework(job: SdkJob, found: Found, image: str | None) -> None:
@@ -80,7 +100,8 @@ def _put_framework(job: SdkJob, found: Found, image: str | None) -> None:
     at = ("framework", "version")
     engine = job.values["engine",]
     if not isinstance(version, str):
-        known = native_builds(framework) if engine == "native" else [one.version for one in builds(framework)]
+        ours = [one for one in native_images(framework) if is_cuda_11(native_cuda(framework, one))]
+        known = ours if engine == "native" else [one.version for one in builds(framework)]
         with_library = [one.version for one in builds(framework) if one.smddp is not None and one.cuda_major == 11]
         version = (with_library if engine == "smdistributed" else known)[-1]
         job.comments[at] = "the file does not name the version: write that of your image"
@@ -97,8 +118,11 @@ def _put_policy(job: SdkJob) -> None:
     engine, type_ = job.values["engine",], job.values.get(("compute", "instance_type"), "")
     if engine in TORCH_DISTRIBUTED:
         return
-    known = build(job.values["framework", "name"], job.values["framework", "version"])
-    is_later = known is not None and known.cuda_major != 11
+    framework, version = job.values["framework", "name"], job.values["framework", "version"]
+    known = build(framework, version)
+    of_image = native_cuda(framework, version) if engine == "native" else None
+    cuda = of_image or (known.cuda if known is not None else None)
+    is_later = cuda is not None and not is_cuda_11(cuda)
     is_other_type = type_ not in supported_instances("strict", engine) and type_ in supported_instances(
         "extended", engine
     )
@@ -109,7 +133,7 @@ def _put_policy(job: SdkJob) -> None:
 def _put_source(job: SdkJob, found: Found, file: Path, job_file: Path, is_trainer: bool) -> None:
     """The source folder: paths of a call are relative to the folder in which it runs, that of the file."""
     made = trainer.source_code(found) if is_trainer else found.made
-    entry, folder = job.values.get(("script", "entry")), made.get("source_dir")
+    entry, folder = job.values.get(("script", "entry")), made.get("source_dir") or _submitted(found.made)
     home, here = job_file.absolute().parent, file.absolute().parent
     at = ("script", "source")
     if isinstance(folder, str) and "://" not in folder and not folder.endswith(".tar.gz"):
@@ -123,15 +147,22 @@ def _put_source(job: SdkJob, found: Found, file: Path, job_file: Path, is_traine
             job.comments[at] = f"fill in; {source_of(folder)}"
             job.notes.append(f"script.source is the folder of {file.name}: `{source_of(folder)}` is no local folder")
     if not isinstance(entry, str):
-        job.values["script", "entry"] = "train.py"
-        job.comments["script", "entry"] = "fill in; the file does not name the script"
+        at = ("script", "entry")
+        job.values[at] = "your-script.py"
+        job.comments[at] = f"fill in; {job.unread.get(at, 'the file does not name the script')}"
+
+
+def _submitted(call: Made) -> Any:
+    """The archive with the source of an estimator for any image."""
+    given = call.get("hyperparameters")
+    return given.get("sagemaker_submit_directory") if isinstance(given, Mapping) else None
 
 
 def _relative(folder: Path, home: Path) -> str:
     return relative(folder, home) if folder.exists() else folder.as_posix()
 
 
-def _put_defaults(job: SdkJob) -> None:
+def _put_defaults(job: SdkJob, found: Found, is_trainer: bool) -> None:
     """What the job file needs and the call may leave out, with the SDK's own defaults."""
     type_at, count_at = ("compute", "instance_type"), ("compute", "instance_count")
     if job.values.get(type_at) in _LOCAL_MODE:
@@ -139,9 +170,12 @@ def _put_defaults(job: SdkJob) -> None:
     if type_at not in job.values:
         first = {"nccl": "ml.g5.12xlarge", "gloo": "ml.c5.4xlarge"}
         job.values[type_at] = first.get(job.values["engine",], "ml.p4d.24xlarge")
-        job.comments[type_at] = "fill in; the file does not name the type"
+        job.comments[type_at] = f"fill in; {job.unread.get(type_at, 'the file does not name the type')}"
     if count_at not in job.values:
         job.values[count_at] = 1
+        if count_at in job.unread or not is_trainer:  # version 3 has the default 1
+            job.comments[count_at] = f"fill in; {job.unread.get(count_at, 'the file does not name the number')}"
+    _note_unread(job, found)
     type_ = instance(job.values[type_at])
     if type_ is not None and not job.comments.get(type_at):
         job.comments[type_at] = f"{type_.gpus} GPU{'s' if type_.gpus > 1 else ''}"
@@ -150,6 +184,14 @@ def _put_defaults(job: SdkJob) -> None:
         repository = f"smdp-{job.values['framework', 'name']}"
         job.values["image",] = placeholders.training_image(repository, version)
         job.comments["image",] = "fill in"
+
+
+def _note_unread(job: SdkJob, found: Found) -> None:
+    for at, source in job.unread.items():
+        names = {"entry": ("entry_point", "source_code")}.get(at[-1], (at[-1], f"train_{at[-1]}", "compute"))
+        place = next((found.places[one] for one in names if one in found.places), None)
+        where = f" in {place}" if place is not None else ""
+        job.notes.append(f"{'.'.join(at)} is {job.values[at]}: `{source}`{where} cannot be read from the file")
 
 
 def _put_local_data(job: SdkJob, job_file: Path, file: Path) -> None:

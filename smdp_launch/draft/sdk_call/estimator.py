@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from smdp_launch.catalog.instances import instance
 from smdp_launch.draft.sdk_call.find import Found
-from smdp_launch.draft.sdk_call.job import At, SdkJob, is_known, known_texts, source_of
-from smdp_launch.draft.sdk_call.values import Made, Unknown
+from smdp_launch.draft.sdk_call.job import At, SdkJob, is_known, known_texts, shortened, source_of
+from smdp_launch.draft.sdk_call.values import LOST, Made, Unknown
 
 #: Arguments whose values the job file takes as they are, with the names of version 1 of the SDK.
 _PLAIN: dict[str, At] = {
@@ -41,7 +42,7 @@ _READ = frozenset(
         *("py_version", "output_path", "checkpoint_s3_uri", "use_spot_instances", "train_use_spot_instances"),
         *("max_wait", "train_max_wait", "subnets", "security_group_ids", "environment", "tags"),
         *("metric_definitions", "base_job_name", "distribution", "distributions", "disable_output_compression"),
-        *("input_mode", "sagemaker_session", "instance_groups"),
+        *("input_mode", "sagemaker_session", "instance_groups", "model_dir"),
     }
 )
 #: The SDK's classes of channels from a file system.
@@ -59,8 +60,10 @@ def read_estimator(found: Found) -> SdkJob:
     for name, at in _NUMBERS.items():
         job.put_number(at, call.get(name))
     put_groups(job, call)
-    job.role(call.get("role", 0 if call.name == "Estimator" else None))
+    job.role(call.get("role"))
     job.hyperparameters(call.get("hyperparameters") or {})
+    if call.name == "TensorFlow":
+        _model_dir(job, call)
     job.place(("output", "s3"), call.get("output_path"), "output")
     if call.get("disable_output_compression") is True:
         job.values["output", "compression"] = "none"
@@ -72,9 +75,23 @@ def read_estimator(found: Found) -> SdkJob:
     put_texts(job, "environment", call.get("environment"))
     put_texts(job, "tags", _pairs(call.get("tags"), "Key", "Value"))
     put_texts(job, "metrics", _pairs(call.get("metric_definitions"), "Name", "Regex"))
-    put_channels(job, _inputs(found.started), call.get("input_mode"))
+    put_channels(job, _inputs(job, found), call.get("input_mode"))
+    note_starts(job, found, "fit")
     _note_rest(job, call)
     return job
+
+
+def _model_dir(job: SdkJob, call: Made) -> None:
+    """The hyperparameter that the SDK adds to those of a TensorFlow script."""
+    at, given = ("script", "hyperparameters", "model_dir"), call.get("model_dir")
+    if given is not None and given is not False:
+        job.hyperparameters({"model_dir": given})
+    elif given is None and at not in job.values:
+        where = "/opt/ml/model" if enabled_distribution(call) == "mpi" else "an S3 location"
+        job.notes.append(
+            f"model_dir is not set: the SDK passes {where} under this name; set script.hyperparameters.model_dir, "
+            "or save to SM_MODEL_DIR"
+        )
 
 
 def put_groups(job: SdkJob, call: Made) -> None:
@@ -89,7 +106,9 @@ def put_groups(job: SdkJob, call: Made) -> None:
     if training is None and known:
         training = next((one for one in known if one is not None and instance(one[1]) is not None), known[0])
     if training is None or None in known or training not in known:
-        job.notes.append(f"compute.other_groups is not set: `{source_of(given)[:80]}` cannot be read from the file")
+        job.notes.append(
+            f"compute.other_groups is not set: `{shortened(source_of(given))}` cannot be read from the file"
+        )
         return
     name, job.values["compute", "instance_type"], job.values["compute", "instance_count"] = training
     others = [one for one in known if one is not None and one != training]
@@ -129,6 +148,17 @@ def distribution_of(found: Found) -> tuple[str | None, str]:
     return None, ""
 
 
+def enabled_distribution(call: Made) -> str | None:
+    """The name of the call's distribution, such as ``mpi`` or ``smdistributed.modelparallel``; None without one."""
+    switch = call.get("distribution") or call.get("distributions")
+    for name, one in switch.items() if isinstance(switch, Mapping) else ():
+        inner = one.items() if name == "smdistributed" and isinstance(one, Mapping) else [(None, one)]
+        for part, options in inner:
+            if isinstance(options, Mapping) and options.get("enabled") is True:
+                return f"{name}.{part}" if part else str(name)
+    return None
+
+
 def put_spot(job: SdkJob, wait: Any) -> None:
     if isinstance(wait, int):
         job.values["spot", "max_wait"] = wait
@@ -154,7 +184,9 @@ def put_texts(job: SdkJob, section: str, values: Any) -> None:
         job.put((section,), values)
         return
     for name, value in values.items():
-        job.put((section, str(name)), str(value) if isinstance(value, int | float) else value)
+        at = (section, str(name))
+        if not job.leaves_out(at, value):
+            job.put(at, str(value) if isinstance(value, int | float) else value)
 
 
 def _pairs(value: Any, key: str, content: str) -> Any:
@@ -165,12 +197,39 @@ def _pairs(value: Any, key: str, content: str) -> Any:
     return {one[key]: one.get(content, "") for one in pairs}
 
 
-def _inputs(started: Made | None) -> Mapping[str, Any]:
+def _inputs(job: SdkJob, found: Found) -> Mapping[str, Any]:
     """The channels of ``fit``: version 2 calls a single one ``training``."""
-    inputs = started.get("inputs", 0) if started is not None else None
-    if inputs is None:
+    if found.started is None:
         return {}
-    return {str(name): one for name, one in inputs.items()} if isinstance(inputs, Mapping) else {"training": inputs}
+    inputs = found.started.get("inputs", 0)
+    if isinstance(inputs, Mapping):
+        known = {str(name): one for name, one in inputs.items() if not str(name).startswith(LOST)}
+        if len(known) < len(inputs):
+            note_channels(job, found, "fit", some=bool(known))
+        return known
+    is_spread = inputs is None and any(one.startswith(LOST) for one in found.started.named)
+    # An upload returns one location. Any other expression can be a mapping of channels.
+    if is_spread or (isinstance(inputs, Unknown) and not re.search(r"\bupload\w*\(", inputs.source)):
+        note_channels(job, found, "fit")
+        return {}
+    return {} if inputs is None else {"training": inputs}
+
+
+def note_channels(job: SdkJob, found: Found, method: str, some: bool = False) -> None:
+    are = "some channels are" if some else "channels are"
+    job.notes.append(
+        f"{are} not set: the inputs of {method}() in {found.starts[0]} cannot be read from the file; "
+        "add them under channels"
+    )
+
+
+def note_starts(job: SdkJob, found: Found, method: str) -> None:
+    """Note that several calls may start the job, so that none is used."""
+    if len(found.starts) > 1:
+        job.notes.append(
+            f"channels are not set: the calls of {method}() are in {', '.join(found.starts)}; "
+            "add the inputs of this job under channels"
+        )
 
 
 def put_channels(job: SdkJob, channels: Mapping[str, Any], mode: Any = None) -> None:

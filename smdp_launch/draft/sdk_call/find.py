@@ -11,11 +11,29 @@ from pathlib import Path
 from typing import Any
 
 from smdp_launch.draft.sdk_call.values import Made, Values
-from smdp_launch.source.syntax.scopes import tail
+from smdp_launch.source.syntax.scopes import dotted, tail
 
 #: Classes of the SDK, version 2, and of version 3.
 ESTIMATORS = ("PyTorch", "TensorFlow", "HuggingFace", "Estimator")
 TRAINER = "ModelTrainer"
+TUNER = "HyperparameterTuner"
+#: The order of the arguments in version 2 (sagemaker 2.257.7); those after them are always named.
+_POSITIONS = {
+    "PyTorch": (
+        *("entry_point", "framework_version", "py_version", "source_dir", "hyperparameters", "image_uri"),
+        "distribution",
+    ),
+    "TensorFlow": ("py_version", "framework_version", "model_dir", "image_uri", "distribution"),
+    "HuggingFace": (
+        *("py_version", "entry_point", "transformers_version", "tensorflow_version", "pytorch_version", "source_dir"),
+        *("hyperparameters", "image_uri", "distribution"),
+    ),
+    "Estimator": (
+        *("image_uri", "role", "instance_count", "instance_type", "keep_alive_period_in_seconds", "volume_size"),
+        *("volume_kms_key", "max_run", "input_mode", "output_path", "output_kms_key", "base_job_name"),
+        *("sagemaker_session", "hyperparameters", "tags", "subnets", "security_group_ids"),
+    ),
+}
 #: A call with one of these arguments is the SDK's: other packages have classes of these names.
 _ARGUMENTS = frozenset(
     {"entry_point", "source_dir", "instance_type", "train_instance_type", "image_uri", "training_image", "source_code"}
@@ -36,7 +54,10 @@ class Found:
     Args:
         made: the call that makes the estimator or trainer.
         place: such as ``line 12`` or ``cell 3, line 4``.
-        started: the call of ``fit`` or ``train``; None without one.
+        started: the call of ``fit`` or ``train``; None without one, or if it is not clear which one it is.
+        starts: the places of the calls that may be it.
+        tuner: the place of the call that makes its ``HyperparameterTuner``; None without one.
+        places: of the arguments of ``made``, by name.
         with_: the calls of ``with_retry_strategy`` and similar methods, by name.
         region: the region that the file names; None without one.
         others: the places of more such calls.
@@ -46,6 +67,9 @@ class Found:
     made: Made
     place: str
     started: Made | None
+    starts: tuple[str, ...]
+    tuner: str | None
+    places: dict[str, str]
     with_: dict[str, Made]
     region: str | None
     others: tuple[str, ...] = ()
@@ -71,12 +95,16 @@ def find_call(path: Path) -> Found:
         what = f"{', '.join(ESTIMATORS)} or {TRAINER} of the SageMaker Python SDK"
         raise Unreadable(f"{path} has no call of {what}{_but(skipped)}")
     first = calls[0]
-    made = values.of(first)
-    chain = {name: _arguments(call, values) for name, call in _chained(tree, first).items()}
+    chain = {name: values.arguments(call) for name, call in _chained(tree, first).items()}
+    tuners = _tuners(tree, first, calls[1:])
+    starts = _starts(tree, first, calls[1:], tuners)
     return Found(
-        Made(tail(first.func), made.given, made.named),
+        _named(tail(first.func), values.arguments(first)),
         _place(first.lineno, cells),
-        _started(tree, first, values),
+        values.arguments(starts[0]) if len(starts) == 1 else None,
+        tuple(_place(_line(one), cells) for one in starts),
+        _place(tuners[0].lineno, cells) if tuners else None,
+        {one.arg: _place(one.value.lineno, cells) for one in first.keywords if one.arg},
         chain,
         _region(tree, values),
         tuple(_place(one.lineno, cells) for one in calls[1:]),
@@ -173,14 +201,42 @@ def _chained(tree: ast.Module, made: ast.Call) -> dict[str, ast.Call]:
     return {tail(one.func): one for one in _methods(tree, made) if tail(one.func).startswith("with_")}
 
 
-def _started(tree: ast.Module, made: ast.Call, values: Values) -> Made | None:
-    starts = [one for one in _methods(tree, made) if tail(one.func) in ("fit", "train")]
-    return _arguments(starts[0], values) if starts else None
+def _named(name: str, made: Made) -> Made:
+    """The call with names for its positional arguments."""
+    # Version 1 of the SDK has the same first argument, and another order of the others.
+    is_first = any(one.startswith("train_") for one in made.named)
+    names = _POSITIONS.get(name, ())[: 1 if is_first else None]
+    return Made(name, [], dict(zip(names, made.given, strict=False)) | dict(made.named))
 
 
-def _arguments(call: ast.Call, values: Values) -> Made:
-    given = [values.of(one) for one in call.args if not isinstance(one, ast.Starred)]
-    return Made(tail(call.func), given, {one.arg: values.of(one.value) for one in call.keywords if one.arg})
+def _tuners(tree: ast.Module, made: ast.Call, others: list[ast.Call]) -> list[ast.Call]:
+    """The calls that make a tuner of the object that ``made`` makes, as far as is known."""
+    calls = (one for one in ast.walk(tree) if isinstance(one, ast.Call))
+    tuners = [one for one in calls if TUNER in (tail(one.func), dotted(one.func).rpartition(".")[0].split(".")[-1])]
+    return [one for one in tuners if _tunes(tree, one, made) or not any(_tunes(tree, one, each) for each in others)]
+
+
+def _tunes(tree: ast.Module, tuner: ast.Call, made: ast.Call) -> bool:
+    names = _names_of(tree, made)
+    return any(node is made or (isinstance(node, ast.Name) and node.id in names) for node in ast.walk(tuner))
+
+
+def _starts(tree: ast.Module, made: ast.Call, others: list[ast.Call], tuners: list[ast.Call]) -> list[ast.Call]:
+    """The first call that starts the object or its tuner. Without one, the calls that start no other known object:
+    the object may come from a function or a list."""
+    method = "train" if tail(made.func) == TRAINER else "fit"
+    for owner in (made, *tuners):
+        own = [one for one in _methods(tree, owner) if tail(one.func) == method]
+        if own:
+            return [min(own, key=_line)]
+    theirs = {one for other in others for one in _methods(tree, other)}
+    calls = (one for one in ast.walk(tree) if isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute))
+    return sorted((one for one in calls if tail(one.func) == method and one not in theirs), key=_line)
+
+
+def _line(call: ast.Call) -> int:
+    """The line of a method's name: a chain of methods begins lines above it."""
+    return call.func.end_lineno or call.lineno
 
 
 def _region(tree: ast.Module, values: Values) -> str | None:

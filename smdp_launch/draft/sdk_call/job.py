@@ -9,13 +9,18 @@ from typing import Any
 
 from smdp_launch.catalog import placeholders
 from smdp_launch.catalog.placeholders import of_hyperparameter
-from smdp_launch.draft.sdk_call.values import Made, Text, Unknown
+from smdp_launch.draft.sdk_call.values import LOST, Made, Text, Unknown
+from smdp_launch.secret_forms import known_secrets, named_secrets, says_secret
 
 #: A field of the job file, such as ``("compute", "max_run")``.
 At = tuple[str, ...]
 
+#: Fields that every job file has. One that cannot be read gets a value to fill in.
+_REQUIRED = (("script", "entry"), ("compute", "instance_type"), ("compute", "instance_count"))
 #: Fields whose 0 in the SDK means that they are off.
 _OFF = (("compute", "keep_alive"), ("compute", "retries"))
+#: What a job file and a note say in place of a secret.
+LEFT_OUT = "a secret; let the script read it from AWS Secrets Manager"
 _ROLE = re.compile(r"arn:aws[a-z\-]*:iam::\d{12}:role/[\w+=,.@\-/]+")
 _S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\n]*)?")
 
@@ -26,15 +31,26 @@ class SdkJob:
     values: by field, in the order of the job file's sections where it matters.
     comments: a comment for a field's line.
     notes: sentences for the user, about what the job file does not take over.
+    secrets: fields whose values must not be in a job file.
+    unread: the expressions of required fields that cannot be read from the file.
     """
 
     values: dict[At, Any] = field(default_factory=dict)
     comments: dict[At, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    secrets: list[At] = field(default_factory=list)
+    unread: dict[At, str] = field(default_factory=dict)
+
+    @property
+    def to_fill_in(self) -> list[str]:
+        """The fields whose comment says so."""
+        return [".".join(at) for at, text in self.comments.items() if text.startswith("fill in")]
 
     def put(self, at: At, value: Any) -> None:
         """Set a field; nothing for None. An unknown value is left out, and noted."""
-        if isinstance(value, Unknown | Text | Made):
+        if isinstance(value, Unknown | Text | Made) and at in _REQUIRED:
+            self.unread[at] = source_of(value)
+        elif isinstance(value, Unknown | Text | Made):
             self.notes.append(f"{'.'.join(at)} is not set: `{source_of(value)}` cannot be read from the file")
         elif value is not None:
             self.values[at] = value
@@ -69,13 +85,38 @@ class SdkJob:
             return
         for name, one in value.items():
             at = ("script", "hyperparameters", str(name))
-            if str(name).startswith("sagemaker_"):
+            if self.leaves_out(at, one):
+                continue
+            if name == "sagemaker_program" and isinstance(one, str):
+                self.values.setdefault(("script", "entry"), one.strip('"'))  # some scripts pass it as JSON
+            elif name == "sagemaker_submit_directory":
+                continue  # the source folder
+            elif str(name).startswith("sagemaker_"):
                 self.notes.append(f"{name} is not taken over: the launcher sets the toolkit's hyperparameters")
             elif is_known(one):
                 self.values[at] = one
             else:
                 self.values[at] = of_hyperparameter(str(name))
                 self.comments[at] = f"fill in; {source_of(one)}"
+
+    def leaves_out(self, at: At, value: Any) -> bool:
+        """Whether the value is a secret, or stands for entries that are not in the file; notes this."""
+        section, name = ".".join(at[:-1]), at[-1]
+        if name.startswith(LOST):
+            self.notes.append(f"{section} may lack entries: `{name}` cannot be read from the file")
+            return True
+        if not _is_secret(name, value):
+            return False
+        self.secrets.append(at)
+        self.notes.append(f"{section}.{name} is not set: {LEFT_OUT}")
+        return True
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    if isinstance(value, Unknown | Text):
+        names = re.findall(r"[\w-]+", value.source)
+        return says_secret(name) or any(map(says_secret, names))
+    return bool(named_secrets(value, name)) or (isinstance(value, str) and any(known_secrets(value)))
 
 
 def is_known(value: Any) -> bool:
@@ -91,6 +132,10 @@ def known_texts(value: Any) -> list[str] | None:
     if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
         return value
     return None
+
+
+def shortened(text: str, width: int = 80) -> str:
+    return text if len(text) <= width else f"{text[: width - 3]}..."
 
 
 def source_of(value: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from smdp_launch.draft.jobfile import HEADER
 from smdp_launch.draft.sdk_call.draft import nested
-from smdp_launch.draft.sdk_call.job import At, SdkJob
+from smdp_launch.draft.sdk_call.job import LEFT_OUT, At, SdkJob
 from smdp_launch.jobfile.yaml.text import comment, key, to_yaml
 
 #: The order of the sections in the file.
@@ -32,17 +32,23 @@ def job_file_text(job: SdkJob, file: str, place: str) -> str:
     values = nested(job)
     ordered = {name: values[name] for name in _ORDER if name in values}
     ordered["script"] = {name: ordered["script"][name] for name in _SCRIPT if name in ordered["script"]}
-    lines = [*HEADER, f"# From {comment(file)}, {place}.", *_lines(ordered, (), job.comments)]
+    lines = [*HEADER, f"# From {comment(file)}, {place}.", *_lines(ordered, (), job)]
+    lines += [f"# {'.'.join(map(key, at))}: {LEFT_OUT}" for at in job.secrets if not _has(ordered, at[:-1])]
     return "\n".join(lines) + "\n"
 
 
-def _lines(values: Mapping[str, Any], at: At, comments: Mapping[At, str]) -> Iterator[str]:
-    indent = "  " * len(at)
+def _has(values: Any, at: At) -> bool:
+    return not at or (isinstance(values, Mapping) and at[0] in values and _has(values[at[0]], at[1:]))
+
+
+def _lines(values: Mapping[str, Any], at: At, job: SdkJob) -> Iterator[str]:
+    indent, comments = "  " * len(at), job.comments
     for name, value in values.items():
         here = (*at, name)
         note = f" # {comment(comments[here])}" if here in comments else ""
         if isinstance(value, Mapping) and value and len(here) <= _DEEPEST:
             yield f"{indent}{key(name)}:{note}"
-            yield from _lines(value, here, comments)
+            yield from _lines(value, here, job)
         else:
             yield f"{indent}{key(name)}: {to_yaml(value)}{note}"
+    yield from (f"{indent}# {key(one[-1])}: {LEFT_OUT}" for one in job.secrets if one[:-1] == at)

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from smdp_launch.draft.sdk_call.estimator import put_channels, put_network, put_spot, put_texts
+from smdp_launch.draft.sdk_call.estimator import (
+    note_channels,
+    note_starts,
+    put_channels,
+    put_network,
+    put_spot,
+    put_texts,
+)
 from smdp_launch.draft.sdk_call.find import Found
 from smdp_launch.draft.sdk_call.job import At, SdkJob
-from smdp_launch.draft.sdk_call.values import Made, Unknown
+from smdp_launch.draft.sdk_call.values import LOST, Made, Unknown
 
 #: Arguments of the objects that a trainer is made of, by the trainer's argument.
 _PLAIN: dict[str, dict[str, At]] = {
@@ -77,7 +84,8 @@ def read_trainer(found: Found) -> SdkJob:
         job.put_number(("compute", "retries"), retry.get("maximum_retry_attempts"))
     if _part(call, "compute", "enable_managed_spot_training") is True:
         put_spot(job, _part(call, "stopping_condition", "max_wait_time_in_seconds"))
-    put_channels(job, _inputs(found), call.get("training_input_mode"))
+    put_channels(job, _inputs(job, found), call.get("training_input_mode"))
+    note_starts(job, found, "train")
     _note_rest(job, found)
     return job
 
@@ -115,13 +123,19 @@ def _pairs(value: Any, key: str, content: str) -> Any:
     return {one.get(key): one.get(content) for one in listed}
 
 
-def _inputs(found: Found) -> dict[str, Any]:
+def _inputs(job: SdkJob, found: Found) -> dict[str, Any]:
     started = found.started.get("input_data_config", 0) if found.started is not None else None
     channels: dict[str, Any] = {}
+    is_lost = found.started is not None and any(one.startswith(LOST) for one in found.started.named)
     for listed in (found.made.get("input_data_config"), started):
+        is_lost |= listed is not None and not isinstance(listed, list)
         for one in listed if isinstance(listed, list) else []:
             if isinstance(one, Made) and isinstance(one.get("channel_name"), str):
                 channels[one.get("channel_name")] = _source(one)
+            else:
+                is_lost = True
+    if is_lost:
+        note_channels(job, found, "train", some=bool(channels))
     return channels
 
 

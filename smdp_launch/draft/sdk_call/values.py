@@ -9,14 +9,18 @@ from __future__ import annotations
 import ast
 import operator
 import string
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from smdp_launch.draft.sdk_call.names import Binding, Change, bindings, changes
+from smdp_launch.secret_forms import named_secrets
 from smdp_launch.source.syntax.scopes import dotted, tail
 
 #: An expression may use names whose values use names, and so on.
 _DEEPEST = 50
+#: A key that starts with this, in a mapping or in named arguments, stands for entries that are not in the file.
+LOST = "**"
 
 
 @dataclass(frozen=True)
@@ -73,10 +77,13 @@ class Values:
     """Evaluates expressions of one file."""
 
     def __init__(self, tree: ast.Module) -> None:
-        self._assigned: dict[str, list[tuple[int, ast.expr]]] = {}
-        for node in ast.walk(tree):
-            for name, value in _assignments(node):
-                self._assigned.setdefault(name, []).append((value.lineno, value))
+        self._bound: dict[str, list[Binding]] = {}
+        self._changes: dict[str, list[Change]] = {}
+        self._read: dict[ast.Name, Any] = {}
+        for binding in bindings(tree):
+            self._bound.setdefault(binding.name, []).append(binding)
+        for change in changes(tree):
+            self._changes.setdefault(change.name, []).append(change)
 
     def of(self, node: ast.expr, depth: int = 0) -> Any:
         """The value of ``node``, where names have the values that they were last assigned above it."""
@@ -89,8 +96,35 @@ class Values:
         return node.value if isinstance(node.value, str | int | float | bool | None) else Unknown(_source(node))
 
     def _of_name(self, node: ast.Name, depth: int) -> Any:
-        above = [value for line, value in self._assigned.get(node.id, ()) if line < node.lineno]
-        return self.of(above[-1], depth) if above else Unknown(node.id)
+        # Once for each place: a mapping that lines change with its own entries would need exponential time.
+        if node not in self._read:
+            self._read[node] = Unknown(node.id)  # for a recursive call that passes the parameter on
+            self._read[node] = self._latest(node, depth)
+        return self._read[node]
+
+    def _latest(self, node: ast.Name, depth: int) -> Any:
+        here = (node.lineno, node.col_offset)
+        above = (one for one in self._bound.get(node.id, ()) if one.after < here and node.lineno <= one.last)
+        latest = max(above, key=lambda one: one.after, default=None)
+        if latest is None or latest.value is None:
+            return Unknown(node.id)
+        value = self.of(latest.value, depth)
+        if isinstance(value, str) and named_secrets(value, node.id):
+            return Unknown(node.id)
+        return self._changed(node, value, latest.after[0], depth) if isinstance(value, dict) else value
+
+    def _changed(self, node: ast.Name, value: dict[Any, Any], since: int, depth: int) -> dict[Any, Any]:
+        """The mapping with the entries that the lines between its assignment and ``node`` set."""
+        result = dict(value)
+        for one in self._changes.get(node.id, ()):
+            if not since < one.value.lineno < node.lineno:
+                continue
+            inner = self.of(one.value, depth)
+            if one.key is None:
+                _merge(result, inner, one.value)
+            else:
+                _set(result, self.of(one.key, depth), inner, f"{node.id}[{_source(one.key)}]")
+        return result
 
     def _of_attribute(self, node: ast.Attribute, _: int) -> Any:
         return Unknown(_source(node))
@@ -105,11 +139,9 @@ class Values:
         for key, value in zip(node.keys, node.values, strict=True):
             inner = self.of(value, depth)
             if key is None:
-                result |= inner if isinstance(inner, dict) else {}
-                continue
-            name = self.of(key, depth)
-            if isinstance(name, str | int | float):
-                result[name] = inner
+                _merge(result, inner, value)
+            else:
+                _set(result, self.of(key, depth), inner, _source(key))
         return result
 
     def _of_joinedstr(self, node: ast.JoinedStr, depth: int) -> Any:
@@ -148,26 +180,32 @@ class Values:
         except (TypeError, KeyError, IndexError):
             return Unknown(_source(node))
 
-    def _of_call(self, node: ast.Call, depth: int) -> Any:
+    def arguments(self, node: ast.Call, depth: int = 0) -> Made:
+        """The arguments of any call."""
         given = [self.of(one, depth) for one in node.args if not isinstance(one, ast.Starred)]
         named: dict[str, Any] = {}
         for one in node.keywords:
             value = self.of(one.value, depth)
             if one.arg is not None:
                 named[one.arg] = value
-            elif isinstance(value, dict):
-                named |= {str(name): inner for name, inner in value.items()}
+            else:
+                _merge(named, value, one.value)
+        return Made(dotted(node.func) or tail(node.func), given, {str(name): value for name, value in named.items()})
+
+    def _of_call(self, node: ast.Call, depth: int) -> Any:
+        made = self.arguments(node, depth)
+        given, named = made.given, made.named
         name = tail(node.func)
         if isinstance(node.func, ast.Attribute) and name == "format":
             return _formatted(self.of(node.func.value, depth), given, named, node)
         if isinstance(node.func, ast.Attribute) and dotted(node.func).endswith("path.join"):
             return joined([one for each in given for one in (each, "/")][:-1])
         if name == "dict" and not given:
-            return named
+            return dict(named)
         if name in ("str", "int", "float") and len(given) == 1 and isinstance(given[0], str | int | float):
             return _converted(name, given[0], node)
         if name[:1].isupper() or name in ("s3_input", "file_system_input"):
-            return Made(dotted(node.func) or name, given, named)
+            return made
         return Unknown(_source(node))
 
 
@@ -219,16 +257,18 @@ def _converted(kind: str, value: str | float, node: ast.Call) -> Any:
         return Unknown(_source(node))
 
 
-def _assignments(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    if isinstance(node, ast.Assign):
-        for target in node.targets:
-            if isinstance(target, ast.Name):
-                yield target.id, node.value
-            elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                pairs = zip(target.elts, node.value.elts, strict=False)
-                yield from ((one.id, value) for one, value in pairs if isinstance(one, ast.Name))
-    elif isinstance(node, ast.AnnAssign) and node.value is not None and isinstance(node.target, ast.Name):
-        yield node.target.id, node.value
+def _merge(result: dict[Any, Any], more: Any, node: ast.expr) -> None:
+    if isinstance(more, dict):
+        result |= more
+    else:
+        result[f"{LOST}{_source(node)}"] = Unknown(_source(node))
+
+
+def _set(result: dict[Any, Any], key: Any, value: Any, source: str) -> None:
+    if isinstance(key, str | int | float):
+        result[key] = value
+    else:
+        result[f"{LOST}{source}"] = Unknown(source)
 
 
 def _source(node: ast.expr) -> str:

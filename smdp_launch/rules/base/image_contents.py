@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from smdp_launch.catalog.engines import IN_AWS_IMAGES, TORCH_DISTRIBUTED
+from smdp_launch.catalog.engines import TORCH_DISTRIBUTED
 from smdp_launch.catalog.fabric import NcclStack, nccl_stack
 from smdp_launch.catalog.frameworks import (
     TITLES,
     build,
     is_cuda_11,
     minimum,
-    native_builds,
     native_cuda,
+    native_image,
+    native_images,
+    native_python,
+    native_supports,
     parts,
     torchrun_since,
     versions,
@@ -101,13 +104,27 @@ def tag(facts: Facts) -> TagFacts:
 
 
 def python(spec: JobSpec) -> tuple[int, int] | None:
-    """The Python version that runs the script; None if the catalogue does not know it, as for a user's own image."""
+    """The Python version that runs the script; None if it is not known, as for most of a user's own images."""
     framework = spec.framework
-    known = build(framework.name, framework.version)
-    if framework.python is None and (known is None or (spec.engine in IN_AWS_IMAGES and spec.image is not None)):
+    if framework.python is not None:
+        version: str | None = framework.python
+    elif spec.engine == "native":
+        version = _native_python(spec)
+    else:
+        known = build(framework.name, framework.version) if spec.image is None else None
+        version = known.python if known is not None else None
+    if version is None:
         return None
-    major, _, minor = (framework.python or (known.python if known is not None else "3.8")).partition(".")
+    major, _, minor = version.partition(".")
     return int(major), int(minor)
+
+
+def _native_python(spec: JobSpec) -> str | None:
+    """What the image's tag says, else the Python of the images that ``image build`` makes for the job's version."""
+    named = parse_image(spec.image) if spec.image is not None else None
+    of_tag = tag_facts(named.tag or "").python if named is not None else None
+    has_recipe = native_image(spec.framework.name, spec.framework.version) is not None
+    return of_tag or (native_python() if has_recipe else None)
 
 
 def cuda(facts: Facts) -> str | None:
@@ -128,11 +145,6 @@ def nccl(facts: Facts) -> NcclStack | None:
     return nccl_stack(known.framework, known.version, known.cuda) if known is not None else None
 
 
-def native_version(name: str, version: str) -> str | None:
-    """The build of the native engine for ``version``; "2.0" means the newest 2.0.x."""
-    return next((one for one in reversed(native_builds(name)) if one == version or one.startswith(f"{version}.")), None)
-
-
 def suitable_versions(facts: Facts) -> list[str]:
     """The versions of the job's framework that its engine and policy allow, oldest first.
 
@@ -140,7 +152,8 @@ def suitable_versions(facts: Facts) -> list[str]:
     """
     name, engine = facts.spec.framework.name, facts.spec.engine
     strict = facts.spec.policy != "extended" and engine not in TORCH_DISTRIBUTED
-    known = native_builds(name) if engine == "native" else versions(name)
+    ours = [one for one in {*versions(name), *native_images(name)} if native_supports(name, one)]
+    known = sorted(ours, key=parts) if engine == "native" else versions(name)
     first = torchrun_since() if engine in TORCH_DISTRIBUTED else minimum(name)
     recent = [one for one in known if parts(one) >= parts(first)]
     allowed = [one for one in recent if not strict or _has_cuda_11(name, one, engine == "native")]
@@ -149,7 +162,8 @@ def suitable_versions(facts: Facts) -> list[str]:
 
 def _has_cuda_11(name: str, version: str, native: bool) -> bool:
     known = build(name, version)
-    return is_cuda_11(native_cuda(name, version) if native else known.cuda if known is not None else None)
+    of_image = native_cuda(name, version) if native else None
+    return is_cuda_11(of_image or (known.cuda if known is not None else None))
 
 
 def _library(name: str, version: str) -> bool:

@@ -10,8 +10,10 @@ from smdp_launch.catalog.frameworks import (
     build,
     is_cuda_11,
     minimum,
-    native_builds,
     native_cuda,
+    native_images,
+    native_since,
+    native_supports,
     parts,
     torchrun_since,
 )
@@ -41,9 +43,12 @@ def framework_version(facts: Facts) -> Iterator[Problem]:
         message = f"{title} {version} is older than {first}, the first version that the library supports"
         yield Problem(_VERSION, message, f"write {first} or later{newest}")
     elif not _exists(facts):
-        near = closest(version, suitable)
+        # Never a version that is only spelled alike: 2.10 is not a misspelled 2.1.0.
+        near = next((one for one in suitable if parts(one)[:2] == parts(version)[:2]), None)
         message = f"there is no training image of {title} {version}"
-        help_ = f'did you mean "{near}"?' if near else f"choose another version{newest}"
+        help_ = (
+            f'did you mean "{near}"?' if near else f"choose another version{newest}; see smdp-launch catalog frameworks"
+        )
         yield Problem(_VERSION, message, help_, replacement=_alone(facts, near))
 
 
@@ -89,9 +94,11 @@ def _alone(facts: Facts, version: str | None) -> str | None:
 
 def _exists(facts: Facts) -> bool:
     framework = facts.spec.framework
-    is_native = facts.spec.engine == "native"
-    has_build = is_native and image_contents.native_version(framework.name, framework.version) is not None
-    return has_build or image_contents.aws_image(facts) is not None
+    # The native engine runs in the user's own image, with versions that the catalogue does not know too. SMDP307
+    # reports those that are too old.
+    major = parts(native_since(framework.name))[0]
+    in_own_image = facts.spec.engine == "native" and parts(framework.version)[0] <= major
+    return in_own_image or image_contents.aws_image(facts) is not None
 
 
 @rule("SMDP303", "framework.name", "framework.version", "framework.transformers", "policy", "engine", "image")
@@ -100,7 +107,8 @@ def cuda_11(facts: Facts) -> Iterator[Problem]:
         framework = facts.spec.framework
         contents = image_contents.aws_image(facts)
         title = contents.title if contents is not None else f"{TITLES[framework.name]} {framework.version}"
-        cuda = f"CUDA {contents.cuda}" if contents is not None else "a later CUDA"
+        version = _native_cuda(facts) if facts.spec.engine == "native" else contents.cuda if contents else None
+        cuda = f"CUDA {version}" if version is not None else "a later CUDA"
         suitable = image_contents.suitable_versions(facts)
         newest = f'write "{suitable[-1]}", the newest version with CUDA 11, or ' if suitable else "write "
         message = f"{title} is built with {cuda}; policy strict needs CUDA 11"
@@ -110,16 +118,29 @@ def cuda_11(facts: Facts) -> Iterator[Problem]:
 def needs_another_cuda(facts: Facts) -> bool:
     """Whether the policy is strict and the framework is not built with CUDA 11.
 
-    With AWS's library, the tag of a user's own image takes precedence. The native engine has its own builds.
+    With AWS's library, the tag of a user's own image takes precedence. With the native engine, the image that
+    ``image build`` makes decides, which has the oldest CUDA that the framework version is published for.
     """
     framework, native = facts.spec.framework, facts.spec.engine == "native"
     if facts.spec.policy != "strict" or facts.spec.engine not in WITH_POLICY:
         return False
-    native_version = image_contents.native_version(framework.name, framework.version) if native else None
-    if native_version is not None:
-        return not is_cuda_11(native_cuda(framework.name, native_version))
-    contents, of_tag = image_contents.aws_image(facts), None if native else image_contents.tag(facts).cuda
+    if native:
+        cuda = _native_cuda(facts)
+        return native_supports(framework.name, framework.version) and (
+            not is_cuda_11(cuda) if cuda is not None else _is_newer_than_images(framework.name, framework.version)
+        )
+    contents, of_tag = image_contents.aws_image(facts), image_contents.tag(facts).cuda
     return contents is not None and not is_cuda_11(contents.cuda) and not is_cuda_11(of_tag)
+
+
+def _native_cuda(facts: Facts) -> str | None:
+    framework, contents = facts.spec.framework, image_contents.aws_image(facts)
+    of_image = native_cuda(framework.name, framework.version)
+    return of_image or (contents.cuda if contents is not None else None)
+
+
+def _is_newer_than_images(name: str, version: str) -> bool:
+    return parts(version) > parts(native_images(name)[-1])
 
 
 @rule("SMDP304", "framework.name", "framework.version", "framework.python", "framework.transformers", "image")
@@ -168,8 +189,7 @@ def _last_with_library(facts: Facts) -> dict[Location, str]:
 
 def _or_native(facts: Facts) -> str:
     framework = facts.spec.framework
-    has_build = image_contents.native_version(framework.name, framework.version) is not None
-    return ", or choose `engine: native`" if has_build else ""
+    return ", or choose `engine: native`" if native_supports(framework.name, framework.version) else ""
 
 
 @rule("SMDP307", "engine", "policy", "framework.name", "framework.version", "framework.transformers", "image")
@@ -177,11 +197,11 @@ def native_build(facts: Facts) -> Iterator[Problem]:
     framework = facts.spec.framework
     name, version, title = framework.name, framework.version, TITLES[framework.name]
     is_reported = any(framework_version.check(facts)) or needs_another_cuda(facts)
-    if facts.spec.engine != "native" or is_reported or image_contents.native_version(name, version) is not None:
+    if facts.spec.engine != "native" or is_reported or native_supports(name, version):
         return
     suitable = image_contents.suitable_versions(facts)
-    message = f"the native engine has no build for {title} {version}; it has {', '.join(native_builds(name))}"
-    meant = closest(version, suitable) or suitable[-1] if suitable else None
+    message = f"the native engine needs {title} {native_since(name)} or later, not {version}"
+    meant = suitable[-1] if suitable else None
     # If the tag of the image has another version, the image has to change too.
     image = (
         " and name its image" if meant is not None and image_contents.tag(facts).version not in (None, meant) else ""
@@ -189,7 +209,11 @@ def native_build(facts: Facts) -> Iterator[Problem]:
     write = f'write "{meant}"{image}, or ' if meant is not None else ""
     is_alone = not image and framework.python is None and framework.transformers is None
     replacement = f'"{meant}"' if meant is not None and is_alone else None
-    yield Problem(_VERSION, message, f"{write}choose `engine: smdistributed`", replacement=replacement)
+    library = build(name, version)
+    other = "choose `engine: smdistributed`" if library is not None and library.smddp is not None else ""
+    yield Problem(
+        _VERSION, message, f"{write}{other}" if other else write.removesuffix(", or "), replacement=replacement
+    )
 
 
 @rule("SMDP316", "framework.name", "framework.version", "framework.transformers", "image")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from smdp_launch.diagnostics import Span
 from smdp_launch.jobfile.yaml.document import Document, Location
 from smdp_launch.rules.base.facts import Facts, Problem, rule
-from smdp_launch.secret_forms import NO_LITERAL, SHORTEST, is_number, known_secrets, name_of, says_secret
+from smdp_launch.secret_forms import SHORTEST, has_secret_name, is_number, known_secrets, name_of
 
 #: Its value names a variable. An address in its place is a secret.
 WEBHOOK: Location = ("notify", "webhook")
@@ -68,7 +68,7 @@ def _secrets(document: Document, at: Location, value: str) -> Iterator[Secret]:
     yield from by_form
     name = name_of(one for one in at if isinstance(one, str))
     # The values of local variables are checked too: they are written to the request.
-    if not by_form and not NO_LITERAL.match(value) and len(value) >= SHORTEST and says_secret(name):
+    if not by_form and len(value) >= SHORTEST and has_secret_name(name, value):
         yield Secret(at, name, value, entry.value, by_name=True)
 
 

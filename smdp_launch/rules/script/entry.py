@@ -43,8 +43,11 @@ def _correct(facts: Facts) -> str:
     """A help that names the image's Python version, if it is known."""
     known = facts.has("engine", "image", "framework.name", "framework.version", "framework.python")
     version = image_contents.python(facts.spec) if known else None
-    image = f"; the job's image has Python {version[0]}.{version[1]}" if version is not None else ""
-    return f"fix the script{image}"
+    if version is None:
+        return "fix the script"
+    is_known = facts.spec.engine != "native" or facts.spec.framework.python is not None
+    own = "" if is_known else ", unless `framework.python` names another version"
+    return f"fix the script; the job's image has Python {version[0]}.{version[1]}{own}"
 
 
 def _place(facts: Facts, name: str, line: int | None) -> Span | None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from smdp_launch.catalog.engines import TORCH_DISTRIBUTED
-from smdp_launch.catalog.frameworks import TITLES, build, numpy_2_since, parts
+from smdp_launch.catalog.frameworks import TITLES, build, native_image, numpy_2_since, parts
 from smdp_launch.diagnostics import Severity, Span
 from smdp_launch.rules.base import image_contents
 from smdp_launch.rules.base.facts import Facts, Problem, rule
@@ -76,9 +76,8 @@ def _version(facts: Facts) -> str | None:
     """The framework's full version in the job's image, if there is such a build."""
     framework = facts.spec.framework
     if facts.spec.engine == "native":
-        native = image_contents.native_version(framework.name, framework.version)
-        if native is not None:
-            return native
+        is_full = framework.version.count(".") == 2
+        return framework.version if is_full else native_image(framework.name, framework.version)
     build_ = build(framework.name, framework.version)
     return build_.version if build_ is not None else None
 

@@ -31,6 +31,7 @@ class Option(NamedTuple):
             text is True. A ``flag`` takes no value and ``several`` takes a list of values; neither can be a
             hyperparameter, which has one value. ``other`` is a function.
         default: as a JSON value; None if there is none, or if it cannot be read without running the script.
+        is_computed: there is a default, and it cannot be read.
         from_environment: the default is read from an environment variable.
     """
 
@@ -41,6 +42,7 @@ class Option(NamedTuple):
     required: bool = False
     from_environment: bool = False
     help: str = ""
+    is_computed: bool = False
 
 
 _READING_METHODS = {"keys", "values", "items", "get", "index", "count", "copy"}
@@ -140,7 +142,12 @@ def _option(declaration: Call, known: Mapping[str, Value]) -> Option | None:
         # A literal is not read from the environment, even if it is the name of a variable.
         from_environment=default is not None and value is None and _reads_environment(default),
         help=help_ if isinstance(help_, str) else "",
+        is_computed=default is not None and value is None and not _is_none(default),
     )
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _kind(kwargs: Mapping[str, ast.expr], known: Mapping[str, Value], is_click: bool) -> Kind:

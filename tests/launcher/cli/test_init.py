@@ -58,7 +58,7 @@ def drafted(tmp_path: Path, folder: Path, *arguments: str, warned: Sequence[str]
 )
 def test_each_kind_of_script_gets_a_valid_job_file(tmp_path: Path, name: str, engine: str) -> None:
     shutil.copytree(SCRIPTS / name, tmp_path / name)
-    # The native engine has no build for the version that these two pin.
+    # These two pin what is not in an image of the native engine: a version, and the build for CUDA 12.1.
     pins = engine == "native" and name in ("tensorflow_loop", "transformers_trainer")
     job = drafted(tmp_path, Path(name), "--engine", engine, warned=["SMDP449"] if pins else [])
     assert (job["name"], job["engine"], job["script"]["source"]) == (name.replace("_", "-"), engine, name)
@@ -109,7 +109,7 @@ def test_tensorflow_loop_gets_its_pinned_version_and_quoted_values(tmp_path: Pat
     text = (tmp_path / "job.yaml").read_text()
     assert '"2.9.2" # requirements.txt, line 1' in text
     assert "    # xla: # a flag" in text
-    assert "    # model_dir: # its default cannot be read" in text
+    assert "    # model_dir: # the script has no default; write a value to pass it\n" in text
 
 
 def test_trainer_script_is_read_with_its_modules(tmp_path: Path) -> None:

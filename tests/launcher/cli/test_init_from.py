@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from smdp_launch.errors import ExitCode
-from tests.support import command
-from tests.support.jobs.init import load
+from tests.support.jobs.init import drafted, notes
 
 ESTIMATOR = """\
 import boto3, sagemaker
@@ -141,20 +138,6 @@ def notebook(*cells: str) -> str:
     return json.dumps({"cells": [{"cell_type": "markdown", "source": "# Title", "metadata": {}}, *code]})
 
 
-def drafted(folder: Path, name: str, text: str, *options: str) -> tuple[subprocess.CompletedProcess[str], Any]:
-    """The command's run for a file with ``text``, and the job file that it wrote."""
-    (folder / "src").mkdir()
-    (folder / "src" / "train.py").write_text("import torch\n")
-    (folder / name).write_text(text)
-    ran = command.run(folder, "init", "--from", name, *options, timeout=60)
-    path = folder / "job.yaml"
-    return ran, load(path.read_text(encoding="utf-8")) if path.exists() else None
-
-
-def notes(ran: subprocess.CompletedProcess[str]) -> list[str]:
-    return [one.removeprefix("note: ") for one in ran.stderr.splitlines() if one.startswith("note: ")]
-
-
 @pytest.mark.parametrize("kind", ["script", "notebook"])
 def test_estimator_gives_its_job_file(tmp_path: Path, kind: str) -> None:
     name, text = "train_on_aws.py", ESTIMATOR
@@ -196,11 +179,7 @@ def test_options_override_the_call(tmp_path: Path) -> None:
     [
         ("instance_type='ml.g5.xlarge'", "nccl", "the call has no distribution; the script runs once for each GPU"),
         ("instance_type='ml.c5.4xlarge'", "gloo", "the call has no distribution; the script runs once on each host"),
-        (
-            "distribution={'mpi': {'enabled': True}}",
-            "nccl",
-            "the job file has nothing like `{'mpi': {'enabled': True}}`",
-        ),
+        ("distribution={'mpi': {'enabled': True}}", "nccl", ""),
         ("distribution={'torch_distributed': {'enabled': True}}, instance_type='ml.p3.2xlarge'", "nccl", ""),
     ],
 )
@@ -273,11 +252,18 @@ PyTorch(entry_point="src/train.py", role=a, instance_type=TYPES[n], instance_cou
     assert job["output"]["s3"] == "s3://your-bucket/output"
 
 
-@pytest.mark.parametrize("other", [["src"], ["--entry", "train.py"], ["--notebook"]])
+@pytest.mark.parametrize("other", [["src"], ["--entry", "train.py"]])
 def test_other_inputs_are_excluded(tmp_path: Path, other: list[str]) -> None:
     ran, job = drafted(tmp_path, "x.py", ESTIMATOR, *other)
     assert (ran.returncode, job) == (ExitCode.USAGE, None)
     assert "--from excludes" in ran.stderr
+
+
+def test_notebook_is_written_for_the_converted_call(tmp_path: Path) -> None:
+    ran, job = drafted(tmp_path, "x.py", ESTIMATOR, "--notebook", "--output", "src/job.yaml")
+    assert (ran.returncode, job) == (0, None), ran.stderr
+    assert "wrote src/job.ipynb; .smdpignore excludes it from the source\n" in ran.stdout
+    assert 'JOB = \\"job.yaml\\"' in (tmp_path / "src" / "job.ipynb").read_text()
 
 
 def test_existing_file_is_kept(tmp_path: Path) -> None:

@@ -82,3 +82,24 @@ def test_any_folder_name_gives_a_job_name(folder: str) -> None:
     assert job_name(name) == name
     assert not name.startswith("-")
     assert name.replace("-", "").isalnum()
+
+
+def test_comment_distinguishes_an_option_without_a_default_from_one_with_an_expression(tmp_path: Path) -> None:
+    source = make(
+        tmp_path / "src",
+        {
+            "train.py": "import argparse, torch\nparser = argparse.ArgumentParser()\n"
+            'parser.add_argument("--model_dir")\nparser.add_argument("--resume", default=None)\n'
+            'parser.add_argument("--workers", type=int, default=len(GPUS))\n'
+            f'parser.add_argument("--words", nargs="+", default=["{"x" * 300}"])\n'
+        },
+    )
+    draft = make_draft(scan_source(source), "train.py", tmp_path / "job.yaml", None, None)
+    lines = [one.strip() for one in job_file(draft).splitlines() if one.startswith("    # ")][:4]
+    none = "the script has no default; write a value to pass it"
+    assert lines[:3] == [
+        f"# model_dir: # {none}",
+        f"# resume: # {none}",
+        "# workers: # its default cannot be read from the script",
+    ]
+    assert f"# words: [{'x' * 198}… # takes several values" in lines[3]

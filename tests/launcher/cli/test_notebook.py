@@ -52,6 +52,29 @@ def test_init_writes_the_notebook_and_excludes_it_from_the_source(smdp_launch: C
     assert (job_folder / "src" / ".smdpignore").read_text() == "/mine.ipynb\n"
 
 
+def test_existing_job_file_gets_a_notebook_and_is_kept(smdp_launch: Command, job_folder: Path) -> None:
+    path = write_job(job_folder)
+    before = path.read_bytes()
+    ran = smdp_launch("init", "--notebook")
+    assert (ran.returncode, ran.stdout) == (ExitCode.OK, "kept job.yaml, wrote job.ipynb\n"), ran.stderr
+    assert path.read_bytes() == before
+    assert 'JOB = \\"job.yaml\\"' in (job_folder / "job.ipynb").read_text()
+    assert smdp_launch("init", "--notebook").returncode == ExitCode.REFUSED  # the notebook exists
+    (job_folder / "job.ipynb").unlink()
+    assert smdp_launch("init", "--notebook", "--engine", "native").returncode == ExitCode.REFUSED
+    assert not (job_folder / "job.ipynb").exists()
+
+
+def test_notebook_for_an_existing_job_file_is_excluded_from_its_source(smdp_launch: Command, job_folder: Path) -> None:
+    write_job(job_folder)
+    text = (job_folder / "job.yaml").read_text().replace("source: src", "source: .")
+    (job_folder / "src" / "job.yaml").write_text(text)
+    before = scan_source(job_folder / "src").sha256
+    ran = smdp_launch("init", "--output", "src/job.yaml", "--notebook")
+    assert ran.stdout == "kept src/job.yaml, wrote src/job.ipynb; .smdpignore excludes it from the source\n", ran.stderr
+    assert scan_source(job_folder / "src").sha256 == before
+
+
 def test_templates_are_found(job_folder: Path) -> None:
     assert check_job(template("jobs/mnist.yaml"), environ={}).facts is not None
     with pytest.raises(FileNotFoundError, match="no template notebooks/nothing"):

@@ -17,8 +17,10 @@ from smdp_launch.catalog.frameworks import (
     builds,
     frameworks,
     minimum,
-    native_builds,
     native_cuda,
+    native_image,
+    native_images,
+    native_supports,
     parts,
 )
 from smdp_launch.catalog.images import ImageUri, aws_build, parse_image, tag_facts
@@ -38,7 +40,6 @@ from smdp_launch.catalog.regions import (
 from smdp_launch.catalog.registries import training_image
 from smdp_launch.catalog.tables import table
 from smdp_launch.catalog.transformers import pair, pairs, pairs_of, transformers_versions
-from smdp_launch.errors import Refused
 from smdp_launch.image.recipe import recipe
 from tests.conftest import ROOT
 from tests.support.catalog import US
@@ -129,20 +130,38 @@ def test_image_with_another_cuda_does_not_contain_the_library() -> None:
     assert alternatives("pytorch", "1.13.1") == []
 
 
-def test_native_engine_lists_its_builds() -> None:
-    assert "2.0.1" in native_builds("pytorch")
-    assert native_builds("tensorflow") == ["2.11.1", "2.14.1"]
+def test_native_engine_has_an_image_for_each_minor_version() -> None:
+    images = native_images("pytorch")
+    assert [".".join(one.split(".")[:2]) for one in images] == [f"2.{minor}" for minor in range(15)]
+    assert native_images("tensorflow") == ["2.11.1", "2.14.1"]
+    assert (native_image("pytorch", "2.4.0"), native_image("pytorch", "2.4"), native_image("pytorch", "2")) == (
+        "2.4.1",
+        "2.4.1",
+        images[-1],
+    )
+    assert native_image("pytorch", "1.13.1") is None
 
 
-@pytest.mark.parametrize(("framework", "version"), [(one, version) for one in TITLES for version in native_builds(one)])
+@pytest.mark.parametrize(
+    ("framework", "version", "is_supported"),
+    [
+        ("pytorch", "1.13.1", False),
+        ("pytorch", "2.0.0", True),
+        ("pytorch", "2", True),
+        ("pytorch", "2.99.0", True),
+        ("pytorch", "20.1", False),
+        ("tensorflow", "2.2", False),
+        ("tensorflow", "2.12.0", True),
+    ],
+)
+def test_native_engine_supports_every_later_version(framework: str, version: str, is_supported: bool) -> None:
+    assert native_supports(framework, version) == is_supported
+
+
+@pytest.mark.parametrize(("framework", "version"), [(one, version) for one in TITLES for version in native_images(one)])
 def test_native_cuda_version_matches_the_dockerfile(framework: str, version: str) -> None:
     assert recipe(framework, version, cuda=False).version == version
-    cuda = native_cuda(framework, version)
-    if cuda is not None:
-        assert recipe(framework, version, cuda=True).cuda == cuda
-    else:
-        with pytest.raises(Refused, match="with CUDA; choose"):
-            recipe(framework, version, cuda=True)
+    assert recipe(framework, version, cuda=True).cuda == native_cuda(framework, version)
 
 
 def test_transformers_pairs_name_their_frameworks_build() -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from smdp_launch.catalog.frameworks import (
-    native_builds,
+    builds,
+    native_images,
+    native_supports,
 )
 from smdp_launch.catalog.regions import (
     regions,
@@ -73,8 +75,10 @@ def test_lists_are_filtered_by_options(smdp_launch: Command) -> None:
     frankfurt = rows(smdp_launch, "instances", "--policy", "strict", "--region", "eu-central-1")
     assert [one["name"] for one in frankfurt] == ["ml.p3.16xlarge", "ml.p4d.24xlarge"]
     native = rows(smdp_launch, "frameworks", "--engine", "native")
-    ours = {(name, version) for name in ("pytorch", "tensorflow") for version in native_builds(name)}
-    assert {(one["framework"], one["version"]) for one in native} == ours
+    names = ("pytorch", "tensorflow")
+    ours = {(name, version) for name in names for version in native_images(name)}
+    theirs = {(name, one.version) for name in names for one in builds(name) if native_supports(name, one.version)}
+    assert {(one["framework"], one["version"]) for one in native} == ours | theirs
     held = rows(smdp_launch, "frameworks", "--engine", "smdistributed", "--policy", "strict")
     assert all(one["smddp"] and str(one["cuda"]).startswith("11.") for one in held)
     assert all(one["transformers"] for one in rows(smdp_launch, "frameworks", "--framework", "huggingface"))

@@ -64,11 +64,13 @@ def test_documented_instance_types_are_allowed(tmp_path: Path, instance_type: st
 @pytest.mark.parametrize(
     ("framework", "code", "help_"),
     [
-        ('{name: pytorch, version: "1.5.0"}', "SMDP302", '1.6.0 or later, such as "2.0.1"'),
+        ('{name: pytorch, version: "1.5.0"}', "SMDP302", '1.6.0 or later, such as "2.7.1"'),
         ('{name: tensorflow, version: "1.15.2"}', "SMDP302", "TensorFlow 2.3.0 or later"),
         ('{name: tensorflow, version: "2.2"}', "SMDP302", "2.3.0 or later"),
-        ('{name: pytorch, version: "1.13.0"}', "SMDP302", 'such as "2.0.1"'),
-        ('{name: pytorch, version: "2.1.0"}', "SMDP303", 'write "2.0.1", the newest version with CUDA 11'),
+        ('{name: pytorch, version: "20.1"}', "SMDP302", 'such as "2.7.1"'),
+        ('{name: pytorch, version: "1.13.0"}', "SMDP307", 'write "2.7.1"'),
+        ('{name: pytorch, version: "2.8.0"}', "SMDP303", 'write "2.7.1", the newest version with CUDA 11'),
+        ('{name: pytorch, version: "2.99.0"}', "SMDP303", 'write "2.7.1", the newest version with CUDA 11'),
     ],
 )
 def test_unsupported_framework_version_is_reported(tmp_path: Path, framework: str, code: str, help_: str) -> None:
@@ -81,7 +83,21 @@ def test_short_version_means_newest_patch(tmp_path: Path) -> None:
     assert found(tmp_path, ('"2.0.1"', '"2.0"')) == []
 
 
-@pytest.mark.parametrize("version", ["2.11.1", "2.11", "2.14.1", "2.14"])
+@pytest.mark.parametrize("version", ["2.0.0", "2.1.2", "2.4", "2.7.1"])
+def test_native_engine_runs_in_an_own_image_with_any_later_version(tmp_path: Path, version: str) -> None:
+    """AWS's images of 2.1 and later contain CUDA 12. PyTorch publishes builds with CUDA 11 up to 2.7."""
+    changes = ('"2.0.1"', f'"{version}"'), (IMAGE, IMAGE.replace("2.0.1", f"{version}"))
+    assert found(tmp_path, *changes) == []
+
+
+def test_later_version_is_not_a_misspelled_earlier_one(tmp_path: Path) -> None:
+    changes = ('"2.0.1"', '"2.10"'), (IMAGE, ""), ("native", "smdistributed\npolicy: extended")
+    one = only(found(tmp_path, *changes))
+    assert (one.code, one.edits) == ("SMDP302", ())
+    assert "did you mean" not in one.help
+
+
+@pytest.mark.parametrize("version", ["2.11.1", "2.11", "2.12.0", "2.14.1", "2.14"])
 def test_native_engine_uses_cuda_of_its_image(tmp_path: Path, version: str) -> None:
     """AWS has no image of TensorFlow 2.11.1."""
     framework = f'{{name: tensorflow, version: "{version}"}}'

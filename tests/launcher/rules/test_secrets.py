@@ -93,6 +93,29 @@ def test_other_names_are_not_secrets(name: str) -> None:
     assert not says_secret(name)
 
 
+@pytest.mark.parametrize("name", ["wandb-key", "WANDB_KEY", "key"])
+def test_40_hexadecimal_digits_under_a_name_that_ends_with_key_are_a_secret(tmp_path: Path, name: str) -> None:
+    secret = "0123456789abcdef0123456789ABCDEF01234567"
+    (one,) = diagnostics_of(tmp_path, f"tags:\n  {name}: {secret}\n")
+    assert one.code == "SMDP702"
+    assert secret not in everything([one])
+    (other,) = diagnostics_of(tmp_path, f"tags: {{{name}: {secret}: no}}\n")
+    assert secret not in everything([other])
+    assert named_secrets({name: secret}) == {secret}
+    assert starred({name: secret}, set()) == {name: "********"}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        *("partition_key: user", "sort-key: 0123456789abcdef", f"commit: {'0a' * 20}", f"wandb-key: /{'0a' * 20}"),
+        f"wandb-key: {'0a' * 21}",
+    ],
+)
+def test_other_values_under_a_name_that_ends_with_key_are_not_secrets(tmp_path: Path, entry: str) -> None:
+    assert diagnostics_of(tmp_path, f"tags: {{{entry}}}\n") == []
+
+
 @pytest.mark.parametrize(
     "value", ["/run/secrets/db", "arn:aws:secretsmanager:us-east-1:123456789012:secret:db", "short"]
 )
