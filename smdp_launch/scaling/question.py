@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from smdp_launch.catalog.exchange import efa_rate, link_rate, memory_rate, rate_within_host, ring_rate
+from smdp_launch.catalog.exchange import efa_rate, interface_rate, memory_rate, rate_within_host, ring_rate
 from smdp_launch.catalog.instances import Instance
 from smdp_launch.scaling.workload import Workload
 
@@ -122,7 +122,8 @@ class Setting:
 
 def costs_of(schedule: str, type_: Instance, hosts: int, setting: Setting) -> dict[str, float]:
     """The costs of ``schedule`` on ``hosts`` hosts of a type that differ from the model's defaults."""
-    costs = {"link_rate": link_rate(type_), "cores": float(cores(type_))}
+    # Over TCP, the engine uses one interface of a host.
+    costs = {"link_rate": interface_rate(type_), "cores": float(cores(type_))}
     memory = memory_rate(type_)
     if memory is not None and "memory_rate" in setting.defaults:
         costs["memory_rate"] = memory.bytes_per_second

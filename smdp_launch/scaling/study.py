@@ -197,7 +197,8 @@ class Study:
     def _of_engine(self) -> Iterator[Assumption]:
         measured = self.setting.measured()
         used = {**self.setting.defaults, **measured}
-        value = "over TCP; seconds: " + ", ".join(f"{name} {used[name]:.3g}" for name in _ENGINE_COSTS if name in used)
+        seconds = ", ".join(f"{name} {used[name]:.3g}" for name in _ENGINE_COSTS if name in used)
+        value = f"over TCP on one interface; seconds: {seconds}"
         if not measured:
             yield Assumption(ENGINE, value, Origin.DEFAULT, "rounded defaults of the model, not measured")
             return

@@ -98,6 +98,12 @@ def test_model_with_copy_threads_gets_engine_default() -> None:
     assert "memory_rate" not in exchange(none, found, ENGINE, 2, knowing).question.costs
 
 
+def test_engine_has_one_of_several_interfaces() -> None:
+    type_ = gpu_instance("ml.p4d.24xlarge")
+    assert costs_of(ENGINE, type_, 2, Setting(DEFAULTS))["link_rate"] == 100e9 / 8
+    assert costs_of(SMDISTRIBUTED, type_, 2, Setting(DEFAULTS))["link_rate"] == 400e9 / 8 * 0.97
+
+
 def test_type_without_efa_has_kernel_cost_per_byte() -> None:
     costs = costs_of(SMDISTRIBUTED, gpu_instance("ml.p3.16xlarge"), 2, Setting(DEFAULTS))
     assert costs["link_rate"] == 25e9 / 8
