@@ -33,7 +33,7 @@ from smdp_launch.jobs.sweep import Sweep
 from smdp_launch.jobs.sweeps import create_sweep
 from smdp_launch.localcloud.client import connect as localcloud
 from smdp_launch.notebook import cards  # noqa: F401 - registers the views of notebooks
-from smdp_launch.planning.job_input import JobLike, check_any, plan_of
+from smdp_launch.planning.job_input import JobLike, PlanOptions, Settings, check_any, require_positive, setting_texts
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.prepare import local_run, make_plan
 from smdp_launch.planning.saved import is_saved_plan, require_unchanged
@@ -46,12 +46,13 @@ from smdp_launch.serving.trained import model_of
 from smdp_launch.systems import linux_refusal, usable_processors
 
 
-def validate(job: JobLike, *, settings: Sequence[str] = ()) -> Diagnostics:
+def validate(job: JobLike, *, settings: Settings = ()) -> Diagnostics:
     """All errors and warnings of a job at once.
 
     Args:
         job: path of a job file, a mapping with the same content, or a JobSpec.
-        settings: as for ``--set``, such as ``compute.max_run=3600``; for a path or a mapping.
+        settings: as for ``--set``, such as ``["compute.max_run=3600"]``, or a mapping such as
+            ``{"compute.max_run": 3600}``; for a path or a mapping.
 
     Examples:
         >>> for one in validate({"schema": 1, "name": "no way"})[:2]:
@@ -62,13 +63,13 @@ def validate(job: JobLike, *, settings: Sequence[str] = ()) -> Diagnostics:
     return Diagnostics(check_any(job, settings, measured=measured_input).diagnostics)
 
 
-def load(job: str | PathLike[str] | Mapping[str, object], *, settings: Sequence[str] = ()) -> JobSpec:
+def load(job: str | PathLike[str] | Mapping[str, object], *, settings: Settings = ()) -> JobSpec:
     """Read a job from all configuration sources (docs/reference/job-file.md). Refuse it if there are errors.
 
     Args:
         job: path of a job file, or a mapping with the same content; paths in a mapping are relative to the current
             folder.
-        settings: as for ``--set``, such as ``compute.max_run=3600``.
+        settings: as for `validate`.
 
     Raises:
         JobFileRefused: the job has errors; ``diagnostics`` has all of them.
@@ -85,7 +86,7 @@ def load(job: str | PathLike[str] | Mapping[str, object], *, settings: Sequence[
 def plan(
     job: JobLike,
     *,
-    settings: Sequence[str] = (),
+    settings: Settings = (),
     local: bool = False,
     hosts: int | None = None,
     workers_per_host: int | None = None,
@@ -95,7 +96,7 @@ def plan(
 
     Args:
         job: path of a job file, a mapping with the same content, or a JobSpec.
-        settings: as for ``--set``; for a path or a mapping.
+        settings: as for `validate`.
         local: plan a local run.
         hosts: with ``local``; by default the job's own number, limited by the cores.
         workers_per_host: with ``local``; by default one for each GPU, limited by the cores.
@@ -104,7 +105,7 @@ def plan(
     Raises:
         JobFileRefused: the job has errors; ``diagnostics`` has all of them.
         EnvironmentProblem: a local run, on another system than Linux.
-        ValueError: ``hosts``, ``workers_per_host`` or ``data`` without ``local``.
+        ValueError: ``hosts``, ``workers_per_host`` or ``data`` without ``local``, or a number below 1.
 
     Examples:
         >>> made = plan("job.yaml")
@@ -113,6 +114,7 @@ def plan(
         >>> len(made.ranks), made.billing.instance_hours
         (16, 0.3333333333333333)
     """
+    require_positive(hosts=hosts, workers_per_host=workers_per_host)
     options = LocalRequest(hosts, workers_per_host, {name: Path(path) for name, path in (data or {}).items()})
     if local:
         refusal = linux_refusal("a local run")
@@ -136,13 +138,18 @@ def preflight(job: Plan | JobLike, *, ignore: Collection[str] = ()) -> Preflight
         EnvironmentProblem: no credentials.
         ServiceProblem: AWS cannot be reached.
     """
-    plan = _plan(job)
+    plan = _plan(job, PlanOptions())
     return check_account(connect_aws(plan.spec.region), plan, ignore)
 
 
-def launch(
+def launch(  # noqa: PLR0913 - the options of a plan and those of a launch
     job: Plan | JobLike,
     *,
+    settings: Settings = (),
+    local: bool = False,
+    hosts: int | None = None,
+    workers_per_host: int | None = None,
+    data: Mapping[str, str | PathLike[str]] | None = None,
     ignore: Collection[str] = (),
     wait_for_capacity: float | None = None,
     also: Sequence[JobLike] = (),
@@ -154,6 +161,7 @@ def launch(
     ``.smdp/history.jsonl`` in the current folder before it is submitted. A plan that is launched twice is one job.
 
     Args:
+        settings, local, hosts, workers_per_host, data: as for `plan`, if ``job`` is no plan.
         ignore: codes of checks of the AWS account to skip (docs/how-to/preflight.md).
         wait_for_capacity: if SageMaker has no hosts for the job, create it again until it gets some, for so many
             seconds, 28 days at most. Return when it has hosts (docs/how-to/gpus/capacity.md). At any time there is at
@@ -165,7 +173,8 @@ def launch(
     Raises:
         WaitTimedOut: no job got hosts in time; none is left.
         KeyboardInterrupt: a job that waits for capacity was stopped.
-        ValueError: ``wait_for_capacity`` is out of its range, or missing for ``also`` or ``on_waits``.
+        ValueError: ``wait_for_capacity`` is out of its range, or missing for ``also`` or ``on_waits``; or an option of
+            `plan` has a wrong value, or is given with a plan or ``wait_for_capacity``.
         JobFileRefused: the job has errors.
         Refused: the job has placeholders, is a plan that cannot be created again, the source folder changed since the
             plan was made, or the account is not ready for the job.
@@ -174,26 +183,37 @@ def launch(
         ServiceProblem: the service refused.
 
     Examples:
-        >>> job = launch(plan("job.yaml", local=True, hosts=2, workers_per_host=1))
+        >>> job = launch("job.yaml", local=True, hosts=2, workers_per_host=1)
         >>> job.wait(timeout=120).summary
         'completed'
     """
+    options = PlanOptions.of(settings, local, hosts, workers_per_host, data)
     if wait_for_capacity is not None:
+        options.require_none("wait_for_capacity takes no {}")
         return _launch_with_capacity([job, *also], ignore, wait_for_capacity, on_waits)
     if also or on_waits is not None:
         raise ValueError("also and on_waits need wait_for_capacity")
-    plan = _plan(job)
+    plan = _plan(job, options)
     require_one_job(plan)
     require_unchanged(plan)
     where, connect = _launch(plan, ignore, submit)
     return Job(plan.job, where, plan.spec.output.s3, connect)
 
 
-def launch_sweep(job: Plan | JobLike, *, ignore: Collection[str] = ()) -> Sweep:
+def launch_sweep(
+    job: Plan | JobLike,
+    *,
+    settings: Settings = (),
+    local: bool = False,
+    hosts: int | None = None,
+    workers_per_host: int | None = None,
+    data: Mapping[str, str | PathLike[str]] | None = None,
+    ignore: Collection[str] = (),
+) -> Sweep:
     """Launch a sweep: a job with the section ``sweep`` starts many jobs, its trials. Return while they run.
 
     Args:
-        ignore: as for `launch`.
+        settings, local, hosts, workers_per_host, data, ignore: as for `launch`.
 
     Raises:
         JobFileRefused: the job has errors.
@@ -201,7 +221,7 @@ def launch_sweep(job: Plan | JobLike, *, ignore: Collection[str] = ()) -> Sweep:
         EnvironmentProblem: as for `launch`.
         ServiceProblem: the service refused.
     """
-    plan = _plan(job)
+    plan = _plan(job, PlanOptions.of(settings, local, hosts, workers_per_host, data))
     if plan.tuning is None:
         raise Refused(f"{plan.job_file} has no section sweep: launch() runs one job")
     require_unchanged(plan)
@@ -245,7 +265,7 @@ def attach(name: str | None = None, *, region: str | None = None) -> Job:
 
 
 def deploy(
-    job: Job | str | None = None, *, job_file: str | PathLike[str] | None = None, settings: Sequence[str] = ()
+    job: Job | str | None = None, *, job_file: str | PathLike[str] | None = None, settings: Settings = ()
 ) -> Endpoint:
     """Serve the model of a job with the section ``serve`` of its job file. Return when the endpoint answers.
 
@@ -256,7 +276,7 @@ def deploy(
     Args:
         job: a job that has ended, or its name; by default the last one launched from the current folder.
         job_file: the file with the section; by default the job file of the launch.
-        settings: as for ``--set``, such as ``serve.lifetime=3600``.
+        settings: as for `validate`, such as ``["serve.lifetime=3600"]``.
 
     Raises:
         JobFileRefused: the job file has errors.
@@ -269,7 +289,7 @@ def deploy(
     launched = find_launch(trained.name)
     is_local, state = trained.where == LOCAL, launched.state if launched is not None else None
     path = Path(job_file) if job_file is not None else Path(launched.job_file if launched is not None else "job.yaml")
-    checked = check_job(path, LocalRequest() if is_local else None, settings=settings)
+    checked = check_job(path, LocalRequest() if is_local else None, settings=setting_texts(settings))
     checked.require()
     if not is_local:
         checked.require_launchable()
@@ -299,10 +319,11 @@ def _unknown_name(name: str) -> str:
     return f"there is no job {name}: {guess} {elsewhere}"
 
 
-def _plan(job: Plan | JobLike) -> Plan:
-    if isinstance(job, str | PathLike) and is_saved_plan(Path(job)):
-        return load_saved(Path(job))
-    return plan_of(job)
+def _plan(job: Plan | JobLike, options: PlanOptions) -> Plan:
+    if isinstance(job, Plan) or (isinstance(job, str | PathLike) and is_saved_plan(Path(job))):
+        options.require_none("a plan is final: pass {} to plan()")
+        return job if isinstance(job, Plan) else load_saved(Path(job))
+    return plan(job, **options._asdict())
 
 
 def _launch(plan: Plan, ignore: Collection[str], create: Callable[[Clients, Plan], None]) -> tuple[str, Connect]:
@@ -348,8 +369,15 @@ def _checked_again(job: Plan | JobLike) -> CheckedJob:
 
 
 def _plan_local(job: CheckedJob, options: LocalRequest) -> Plan:
-    run = local_run(job, options, usable_processors(), localcloud.isolation().explanation, localcloud.inputs_refusal)
+    namespaces = localcloud.isolation().explanation
+    run = local_run(job, options, usable_processors(), namespaces, localcloud.inputs_refusal, _engine_missing)
     return make_plan(job, local=run)
+
+
+def _engine_missing() -> str | None:
+    from smdp_launch.doctor.packages import engine_missing  # as in `_launch_local`
+
+    return engine_missing()
 
 
 def _launch_local(plan: Plan, create: Callable[[Clients, Plan], None]) -> tuple[str, Connect]:

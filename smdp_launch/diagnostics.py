@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 
 from smdp_launch.notebook_view import NotebookView
+from smdp_launch.plain_text import without_controls
 
 
 class Severity(str, Enum):
@@ -102,6 +103,12 @@ class Diagnostic(NotebookView):
     def __post_init__(self) -> None:
         if not _CODE.fullmatch(self.code):
             raise ValueError(f"{self.code} is not a code")
+
+    def in_one_line(self) -> str:
+        """Such as ``error[SMDP301] job.yaml:8:18: there is no ...; help: write ml.p3dn.24xlarge``."""
+        place = f" {self.span}" if self.span is not None else ""
+        help_ = f"; help: {shortened(self.help)}" if self.help else ""
+        return without_controls(f"{self.severity.value}[{self.code}]{place}: {shortened(self.message)}{help_}")
 
     def to_json(self) -> dict[str, object]:
         """A dictionary as docs/schemas/diagnostic.schema.json describes it; ``also`` only if there is more than one

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 
-from smdp_launch.diagnostics import Diagnostic
+from smdp_launch.diagnostics import Diagnostic, Severity
 
 
 class ExitCode(IntEnum):
@@ -47,10 +47,13 @@ class SmdpError(Exception):
 
 
 class JobFileRefused(SmdpError):
+    """The message has one line for each error; ``diagnostics`` has the warnings too."""
+
     exit_code = ExitCode.JOB_FILE_REFUSED
 
     def __init__(self, diagnostics: Sequence[Diagnostic]) -> None:
-        super().__init__("; ".join(f"{one.code} {one.message}" for one in diagnostics))
+        errors = [one for one in diagnostics if one.severity is Severity.ERROR]
+        super().__init__("\n".join(one.in_one_line() for one in errors))
         self.diagnostics = list(diagnostics)
 
 

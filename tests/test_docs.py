@@ -221,6 +221,23 @@ def test_guide_scripts_pass_rules_for_gpus_and_data_shares(page: str, tmp_path: 
             assert [one for one in diagnostics if one.code.startswith("SMDP44")] == []
 
 
+@pytest.mark.parametrize("script", [1, 2], ids=["loop", "model.fit"])
+def test_tensorflow_guide_job_is_valid_and_planned_by_its_commands(script: int, tmp_path: Path) -> None:
+    page = "docs/how-to/tensorflow.md"
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "train.py").write_text(blocks(page, "python")[script])
+    (tmp_path / "job.yaml").write_text(blocks(page, "yaml")[0])
+    assert check_job(tmp_path / "job.yaml", environ={}).diagnostics == ()
+    (commands,) = blocks(page, "sh")
+    validate, plan, launch = commands.splitlines()
+    assert launch == "smdp-launch launch --local --hosts 2 --workers-per-host 2"  # needs TensorFlow: tests/endtoend
+    ran = shell(f"{validate}\n{plan}", tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    settings = ["engine=smdistributed", "image=null", 'framework.version="2.11.0"']
+    found = check_job(tmp_path / "job.yaml", settings=settings, environ={}).diagnostics
+    assert {one.code for one in found} == (set() if script == 1 else {"SMDP456"})
+
+
 def test_readme_error_example_matches_validate_output(tmp_path: Path) -> None:
     (tmp_path / "templates").symlink_to(ROOT / "templates")
     text = blocks("README.md", "yaml")[0].replace("ml.p4d.24xlarge", "ml.p3.24xlarge")

@@ -78,6 +78,11 @@ def install_missing(absent: Collection[str], framework: str | None = None) -> st
     return " && ".join([*first, *([install_engine()] if ENGINE in absent else [])])
 
 
+def engine_missing() -> str | None:
+    """The command that installs the engine; None if it is installed."""
+    return None if is_installed("smdp_engine") else install_engine()
+
+
 def require_local_cloud() -> None:
     """Raises:
     EnvironmentProblem: a package that the local cloud needs is missing.

@@ -68,10 +68,12 @@ def not_simulated_locally(
     options: LocalRequest,
     *,
     inputs_problem: Callable[[], str | None] = lambda: None,
+    engine_missing: Callable[[], str | None] = lambda: None,
 ) -> Iterator[str]:
     """One sentence for each part of the job that a local run of ``hosts`` x ``workers`` does not simulate.
 
     ``inputs_problem`` returns the reason why hosts cannot read objects while they train; None if they can.
+    ``engine_missing`` returns the command that installs the native engine; None if it is installed.
     """
     compute = spec.compute
     types = hosts_by_type(request["ResourceConfig"]) or {compute.instance_type: compute.instance_count}
@@ -85,7 +87,7 @@ def not_simulated_locally(
         yield f"the image: the script runs with Python {python} and the locally installed packages"
     yield f"role {spec.role.rsplit('/', 1)[-1]}, region {spec.region}, volumes of {compute.volume_gb} GB"
     if spec.engine == "smdistributed":
-        yield "engine smdistributed: AWS's library is not available locally, so a script that imports it fails"
+        yield _library_locally(options, engine_missing)
     if spec.engine == "nccl" and options.cuda_on_cpu:
         yield "NCCL: the backend nccl is smdp-engine's smddp, or Gloo without it (docs/how-to/torch/nccl.md)"
     elif spec.engine == "nccl":
@@ -94,6 +96,19 @@ def not_simulated_locally(
         yield f"sweep.strategy {spec.sweep.strategy}: the values of trials are drawn at random, as with random"
     yield from _channels_not_simulated(spec, inputs_problem)
     yield from _settings_not_simulated(request, options.rehearses)
+
+
+def _library_locally(options: LocalRequest, engine_missing: Callable[[], str | None]) -> str:
+    """What a local run uses in place of AWS's library."""
+    if options.containers:
+        return "engine smdistributed: the script uses the library of the image, and AWS's library needs GPUs"
+    install = engine_missing()
+    if install is None:
+        return "engine smdistributed: the native engine replaces AWS's library and sums on the CPUs"
+    return (
+        "engine smdistributed: neither AWS's library nor the native engine is installed locally, so a script that "
+        f"imports the library fails; to install the engine, run: {install}"
+    )
 
 
 def network_not_checked(spec: JobSpec, network: str | None) -> Iterator[str]:

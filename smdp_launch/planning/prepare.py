@@ -77,6 +77,7 @@ def local_run(
     cores: int,
     namespace_problem: str | None = None,
     inputs_problem: Callable[[], str | None] = lambda: None,
+    engine_missing: Callable[[], str | None] = lambda: None,
 ) -> LocalRun:
     """The options of a local run of a job without errors.
 
@@ -87,6 +88,8 @@ def local_run(
         namespace_problem: the reason why hosts cannot have their own namespaces; None if they can.
         inputs_problem: returns the reason why hosts cannot read objects of S3 while they train; None if they can. It is
             called only for a job that reads so.
+        engine_missing: returns the command that installs the native engine; None if it is installed. It is called only
+            for a job that uses AWS's library.
 
     Raises:
         JobFileRefused: the job has errors.
@@ -97,7 +100,15 @@ def local_run(
     workers = options.workers_per_host or max(1, min(workers_per_host(spec), cores // hosts))
     request = training_request(spec, source, spec.name)
     not_simulated = [
-        *not_simulated_locally(spec, request, hosts, workers, options, inputs_problem=inputs_problem),
+        *not_simulated_locally(
+            spec,
+            request,
+            hosts,
+            workers,
+            options,
+            inputs_problem=inputs_problem,
+            engine_missing=engine_missing,
+        ),
         *network_not_checked(spec, options.network),
         *(without_namespaces(spec, namespace_problem) if namespace_problem is not None else ()),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.endtoend.conftest import Ran, run_job
 from tests.endtoend.leftovers import left_behind
+from tests.support.doc_examples import blocks, shell
 
 pytestmark = pytest.mark.tensorflow
 SCRIPTS = ROOT / "templates" / "tensorflow"
@@ -97,6 +99,18 @@ def test_four_workers_train_model_that_recognizes_digits(template: str, digits: 
     assert result["digits"] == 1000
     assert ran.followed.outcome.model is not None
     assert {one.fields["host"] for one in ran.events("workers_started")} == {"algo-1", "algo-2"}
+
+
+@pytest.mark.parametrize("script", [1, 2], ids=["loop", "model.fit"])
+def test_guide_job_trains_with_guide_commands(script: int, tmp_path: Path) -> None:
+    page = "docs/how-to/tensorflow.md"
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "train.py").write_text(blocks(page, "python")[script])
+    (tmp_path / "job.yaml").write_text(blocks(page, "yaml")[0])
+    (commands,) = blocks(page, "sh")
+    ran = shell(commands, tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert re.search(r"^algo-1:0 +\| loss 0\.\d{5}$", ran.stdout, re.MULTILINE), ran.stdout
 
 
 def test_job_continues_from_checkpoint(digits: Path, tmp_path: Path) -> None:

@@ -109,13 +109,14 @@ def local_run_of(checked: CheckedJob, request: LocalRequest) -> LocalRun:
     Raises:
         EnvironmentProblem: this machine cannot run it as requested.
     """
+    from smdp_launch.doctor.packages import engine_missing
     from smdp_launch.localcloud.client import connect
     from smdp_launch.planning.prepare import local_run
 
     if request.network is not None:
         _require_network(request.network)
     problem = connect.isolation().explanation
-    return local_run(checked, request, usable_processors(), problem, connect.inputs_refusal)
+    return local_run(checked, request, usable_processors(), problem, connect.inputs_refusal, engine_missing)
 
 
 def local_plan(checked: CheckedJob, run: LocalRun, *, with_sweep: bool = False) -> Plan:

@@ -16,15 +16,15 @@ from smdp_launch.request.batch import on_cpus, world_size
 from smdp_launch.rules.base import image_contents
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 from smdp_launch.rules.base.script_places import place
+from smdp_launch.rules.script.tensorflow import GUIDE, help_to_average
 from smdp_launch.source.commandline.options import Option
 from smdp_launch.source.script.channels import ChannelUse
-from smdp_launch.source.script.training import Backend
+from smdp_launch.source.script.training import TENSORFLOW_LIBRARY, Backend
 from smdp_launch.source.syntax.tree import Mark
 
 _HYPERPARAMETERS = ("script", "hyperparameters")
 _WORLD = ("compute.instance_type", "compute.instance_count")
 _REGISTERS = "smdistributed.dataparallel.torch"
-_TENSORFLOW_LIBRARY = "smdistributed.dataparallel.tensorflow"
 _IMPORT = "import smdistributed.dataparallel.torch.torch_smddp"
 
 #: Names that start a process group of torch.
@@ -53,7 +53,7 @@ _ALL_CHANNELS = frozenset({"SM_CHANNELS", "SM_INPUT_DIR", "SM_INPUT_DATA_CONFIG"
 def _starts_group(facts: Facts) -> bool:
     if not facts.program.names.isdisjoint(_STARTS):
         return not _lacks_backend(facts)
-    return any(_is_of(one.name, _TENSORFLOW_LIBRARY) for _, file in facts.program.files for one in file.imports)
+    return any(_is_of(one.name, TENSORFLOW_LIBRARY) for _, file in facts.program.files for one in file.imports)
 
 
 def _lacks_backend(facts: Facts) -> bool:
@@ -89,11 +89,13 @@ def workers_train_one_model(facts: Facts) -> Iterator[Problem]:
         return
     if starts and any(one.exchanges_gradients for _, one in program.files):
         return
-    what = "does not average the gradients" if starts else "does not start a process group"
+    is_tensorflow = program.frameworks == ["tensorflow"]
+    does_not = "does not join the job" if is_tensorflow else "does not start a process group"
+    what = "does not average the gradients" if starts else does_not
     name, mark = steps[0]
     message = f"the script {what}, so its {workers} workers train {workers} separate models"
-    if program.frameworks == ["tensorflow"]:
-        help_ = "call init() of smdistributed.dataparallel.tensorflow, and wrap the tape in its DistributedGradientTape"
+    if is_tensorflow:
+        help_ = help_to_average(facts, is_fit=mark == facts.scripts[name].training.fit)
     elif starts:
         help_ = "wrap the model in torch.nn.parallel.DistributedDataParallel"
     else:
@@ -133,7 +135,10 @@ def backend_of_the_engine(facts: Facts) -> Iterator[Problem]:
         what = "Horovod" if other.name.startswith("horovod.") else f"tf.distribute.{short}"
         message = f"{what} exchanges the gradients, so the job's engine is not used"
         is_tensorflow = "tensorflow" in facts.program.frameworks
-        library = _TENSORFLOW_LIBRARY if is_tensorflow else f"torch.distributed with the backend {_backend(facts)}"
+        library = f"torch.distributed with the backend {_backend(facts)}"
+        if is_tensorflow:
+            differs = ", some of whose functions have other names" if what == "Horovod" else ""
+            library = f"{TENSORFLOW_LIBRARY}{differs} ({GUIDE})"
         yield _problem(facts, name, other.mark, message, f"replace it with {library}")
 
 

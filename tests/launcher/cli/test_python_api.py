@@ -14,7 +14,8 @@ import pytest
 
 import smdp_launch
 from smdp_launch import api
-from tests.conftest import ROOT
+from smdp_launch.planning.plan import LocalRun, Plan
+from tests.conftest import JOB, ROOT, write_job
 
 GUIDE = ROOT / "docs" / "how-to" / "python.md"
 
@@ -72,3 +73,85 @@ def test_former_names_of_a_job_still_work() -> None:
     assert reported == ["busy"]
     assert job.on_waiting == job.tell
     assert smdp_launch.Reached is smdp_launch.ServiceRecovered
+
+
+def test_refusal_has_one_line_with_place_and_help_for_each_error(job_folder: Path) -> None:
+    wrong = JOB.replace("instance_type:", "instance_typ:").replace("max_run: 600", "max_run: soon")
+    write_job(job_folder, f"{wrong}silence: [SMDP440]\n")
+    with pytest.raises(smdp_launch.JobFileRefused) as refused:
+        smdp_launch.plan("job.yaml")
+    assert any(one.severity is smdp_launch.Severity.ERROR for one in refused.value.diagnostics)
+    first, *_ = str(refused.value).splitlines()
+    assert re.fullmatch(
+        r'error\[SMDP201\] job\.yaml:\d+:\d+: unknown key "instance_typ" in compute; '
+        r'help: did you mean "instance_type"\?',
+        first,
+    )
+
+
+def test_refusal_leaves_out_warnings_and_shows_newlines_as_one_line() -> None:
+    warning = smdp_launch.Diagnostic("SMDP440", "a warning", severity=smdp_launch.Severity.WARNING)
+    errors = [smdp_launch.Diagnostic("SMDP201", 'key "a\nb"; unknown'), smdp_launch.Diagnostic("SMDP202", "no name")]
+    refused = smdp_launch.JobFileRefused([warning, *errors])
+    assert str(refused).splitlines() == ['error[SMDP201]: key "ab"; unknown', "error[SMDP202]: no name"]
+    assert refused.diagnostics == [warning, *errors]
+
+
+def test_settings_can_be_a_mapping() -> None:
+    settings = {"compute.instance_count": 3, "script.hyperparameters": {"epochs": "2"}, "script.source": Path("src")}
+    spec = smdp_launch.load("job.yaml", settings=settings)
+    assert (spec.compute.instance_count, spec.script.hyperparameters) == (3, {"epochs": "2"})
+
+
+@pytest.mark.parametrize("name", ["validate", "load", "plan", "launch"])
+def test_settings_in_one_text_are_refused(name: str) -> None:
+    with pytest.raises(TypeError, match=re.escape('settings must be a list, such as ["compute.max_run=60"]')):
+        getattr(smdp_launch, name)("job.yaml", settings="compute.max_run=60")
+
+
+@pytest.mark.parametrize("option", ["hosts", "workers_per_host"])
+@pytest.mark.parametrize("number", [0, -1])
+def test_local_run_of_fewer_than_one_host_or_worker_is_refused(option: str, number: int) -> None:
+    with pytest.raises(ValueError, match=f"{option} must be 1 or more"):
+        smdp_launch.plan("job.yaml", local=True, **{option: number})  # type: ignore[arg-type]
+
+
+def test_launch_of_placeholders_names_an_option_that_launch_has(
+    job_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_job(job_folder, JOB.replace("region: us-east-1", "region: xx-placeholder-1"))
+    with pytest.raises(smdp_launch.Refused, match="local=True runs the job as it is"):
+        smdp_launch.launch("job.yaml")
+    launched: list[LocalRun | None] = []
+
+    def refuse(plan: Plan, *_: object) -> None:
+        launched.append(plan.local)
+        raise smdp_launch.Refused("not now")
+
+    monkeypatch.setattr(api, "_launch", refuse)
+    for launch, error in ((smdp_launch.launch, "not now"), (smdp_launch.launch_sweep, "no section sweep")):
+        with pytest.raises(smdp_launch.Refused, match=error):
+            launch("job.yaml", settings={"compute.max_run": 60}, local=True, hosts=3, workers_per_host=2)
+    assert [(one.hosts, one.workers_per_host) for one in launched if one is not None] == [(3, 2)]
+
+
+def test_options_of_a_plan_are_refused_where_they_cannot_apply() -> None:
+    made = smdp_launch.plan("job.yaml")
+    with pytest.raises(ValueError, match=re.escape("a plan is final: pass local and hosts to plan()")):
+        smdp_launch.launch(made, local=True, hosts=0)
+    with pytest.raises(ValueError, match="wait_for_capacity takes no local"):
+        smdp_launch.launch("job.yaml", local=True, wait_for_capacity=60)
+
+
+def test_local_plan_names_the_engine_that_replaces_the_library_of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = ["engine=smdistributed", "image=null"]
+
+    def note() -> str:
+        local = smdp_launch.plan("job.yaml", settings=settings, local=True).local
+        (text,) = [one for one in (local.not_simulated if local else ()) if one.startswith("engine smdistributed: ")]
+        return text
+
+    monkeypatch.setattr("smdp_launch.doctor.packages.is_installed", lambda _: True)
+    assert note().endswith(": the native engine replaces AWS's library and sums on the CPUs")
+    monkeypatch.setattr("smdp_launch.doctor.packages.is_installed", lambda _: False)
+    assert "so a script that imports the library fails; to install the engine, run: " in note()

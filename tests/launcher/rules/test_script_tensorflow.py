@@ -1,0 +1,190 @@
+"""The rules about ``smdistributed.dataparallel.tensorflow`` in the script (SMDP440, SMDP441 and SMDP456)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from smdp_launch.checking.inputs import LocalRequest
+from smdp_launch.diagnostics import Severity
+from smdp_launch.rules.script.tensorflow import NAMES
+from tests.conftest import ROOT
+from tests.launcher.rules.scripts import AWS, KERAS, SDP, TENSORFLOW, Changes, codes, only, reported
+
+MODULE = ROOT / "native/python/smdp_engine/dropin/smdistributed/dataparallel/tensorflow/__init__.py"
+#: With AWS's library, in AWS's image.
+AWS_TENSORFLOW: Changes = (*AWS, ('{name: pytorch, version: "2.0.1"}', '{name: tensorflow, version: "2.11.0"}'))
+LOOP = """\
+import tensorflow as tf
+{before}
+model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+optimizer = tf.keras.optimizers.SGD(0.1)
+for batch in tf.data.Dataset.load("/opt/ml/input/data/train"):
+    with tf.GradientTape() as tape:
+        loss = model(batch)
+    {tape}
+    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+{after}
+"""
+TAPE = "tape = sdp.DistributedGradientTape(tape)"
+DISTRIBUTED = "sdp.DistributedOptimizer(tf.keras.optimizers.SGD(0.1))"
+IMPORT = "import smdistributed.dataparallel.tensorflow as sdp"
+
+
+def loop(before: str = SDP, tape: str = TAPE, after: str = "") -> str:
+    return LOOP.format(before=before, tape=tape, after=after)
+
+
+def keras(before: str = SDP, optimizer: str = DISTRIBUTED, after: str = "") -> str:
+    return KERAS.format(before=before, optimizer=optimizer, after=after)
+
+
+def test_names_are_those_of_the_engines_module() -> None:
+    (names,) = [
+        ast.literal_eval(node.value)
+        for node in ast.parse(MODULE.read_text()).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ]
+    assert sorted(NAMES) == sorted(names)
+
+
+def test_guide_names_only_what_the_module_has() -> None:
+    named = re.findall(r"`(?:op=)?sdp\.(\w+)", (ROOT / "docs/how-to/tensorflow.md").read_text())
+    assert len(named) > 20
+    assert set(named) - NAMES == set()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        loop(),
+        keras(),
+        loop(
+            before="from smdistributed.dataparallel.tensorflow import *\ninit()",
+            tape="tape = DistributedGradientTape(tape)",
+        ),
+    ],
+)
+def test_script_that_uses_the_library_as_documented_is_accepted(tmp_path: Path, script: str) -> None:
+    assert reported(tmp_path, script, TENSORFLOW) == []
+
+
+# 440: separate models
+
+
+def test_script_without_library_is_told_how_to_join_the_job(tmp_path: Path) -> None:
+    fit = only(reported(tmp_path, keras("", '"sgd"'), TENSORFLOW))
+    assert fit.message == "the script does not join the job, so its 16 workers train 16 separate models"
+    assert "wrap the optimizer in its DistributedOptimizer" in fit.help
+    assert "add its BroadcastVariablesCallback to the callbacks" in fit.help
+    tape = only(reported(tmp_path, loop("", ""), TENSORFLOW))
+    assert (tape.code, tape.message) == ("SMDP440", fit.message)
+    assert "wrap the tape in its DistributedGradientTape" in tape.help
+
+
+def test_model_fit_with_library_of_aws_is_reported(tmp_path: Path) -> None:
+    one = only(reported(tmp_path, keras("", '"sgd"'), AWS_TENSORFLOW))
+    assert one.code == "SMDP440"
+    assert one.help.startswith("AWS's library does not support model.fit: write `engine: native`")
+    wrapped = only(reported(tmp_path, keras(), AWS_TENSORFLOW))
+    assert (wrapped.code, wrapped.severity) == ("SMDP456", Severity.WARNING)
+    assert wrapped.message == "AWS's library does not support model.fit"
+    assert wrapped.text.startswith("model.fit(")
+    assert reported(tmp_path, loop(), AWS_TENSORFLOW) == []
+
+
+@pytest.mark.parametrize(
+    ("script", "text"),
+    [
+        (loop(before=IMPORT), "sdp.DistributedGradientTape"),
+        (loop(before=f"import wandb\n{IMPORT}\nwandb.init()\nrank = sdp.rank()"), "sdp.rank"),
+        (keras(before=IMPORT), "sdp.DistributedOptimizer"),
+        (loop(before="from smdistributed.dataparallel import tensorflow as sdp"), "sdp.DistributedGradientTape"),
+    ],
+)
+def test_library_without_init_is_reported_at_its_first_use(tmp_path: Path, script: str, text: str) -> None:
+    one = only(reported(tmp_path, script, TENSORFLOW))
+    assert (one.code, one.text) == ("SMDP440", text)
+    assert one.message == "the script uses smdistributed.dataparallel.tensorflow but does not call its init()"
+
+
+@pytest.mark.parametrize(
+    ("before", "modules"),
+    [
+        (f"import start\n{IMPORT}", {"start.py": f"{IMPORT}\nsdp.init()\n"}),
+        (f"import start\n{IMPORT}\nstart.start(sdp)", {"start.py": "def start(library):\n    library.init()\n"}),
+        (f"import some_package\n{IMPORT}", {}),
+        (f"{IMPORT}\nif tf.config.list_physical_devices('GPU'):\n    sdp.init()", {}),
+    ],
+)
+def test_script_that_may_call_init_is_accepted(tmp_path: Path, before: str, modules: dict[str, str]) -> None:
+    assert reported(tmp_path, loop(before), TENSORFLOW, modules) == []
+
+
+# 441: Horovod
+
+
+def test_horovod_names_the_guide(tmp_path: Path) -> None:
+    one = only(reported(tmp_path, keras("import horovod.keras as hvd\nhvd.init()", '"sgd"'), TENSORFLOW))
+    assert one.code == "SMDP441"
+    assert "smdistributed.dataparallel.tensorflow" in one.help
+    assert "docs/how-to/tensorflow.md" in one.help
+
+
+# 456: names and calls that the library does not have
+
+
+@pytest.mark.parametrize(
+    ("after", "name", "help_"),
+    [
+        ("c = sdp.callbacks.MetricAverageCallback()", "callbacks", "write BroadcastVariablesCallback(root_rank=0) and"),
+        ("print(sdp.get_world_size())", "get_world_size", "write size()"),
+        ("op = sdp.Average", "Average", "write ReduceOp.AVERAGE"),
+        ("sdp.brodcast_variables(model.variables, 0)", "brodcast_variables", "write broadcast_variables"),
+        ("from smdistributed.dataparallel.tensorflow import elastic", "elastic", "lists its functions"),
+        ("import smdistributed.dataparallel.tensorflow.keras as hvd", "keras", "lists its functions"),
+    ],
+)
+def test_name_that_the_library_does_not_have_is_error(tmp_path: Path, after: str, name: str, help_: str) -> None:
+    one = only(reported(tmp_path, loop(after=after), TENSORFLOW))
+    assert (one.code, one.severity) == ("SMDP456", Severity.ERROR)
+    assert one.message == f"smdistributed.dataparallel.tensorflow has no {name}"
+    assert help_ in one.help
+    assert "docs/how-to/tensorflow.md" in one.help
+
+
+def test_missing_name_in_a_function_is_a_warning_and_reported_once(tmp_path: Path) -> None:
+    after = "def finish():\n    sdp.join()\n    sdp.join()\n\n\nfinish()"
+    one = only(reported(tmp_path, loop(after=after), TENSORFLOW))
+    assert (one.code, one.severity) == ("SMDP456", Severity.WARNING)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "if hasattr(sdp, 'join'):\n    sdp.join()",
+        "try:\n    sdp.join()\nexcept AttributeError:\n    pass",
+        "sdp.extra = 1",
+        "print(sdp.__name__)",
+        "import horovod.tensorflow as sdp\nsdp.join()",
+    ],
+)
+def test_name_that_may_exist_is_accepted(tmp_path: Path, after: str) -> None:
+    assert reported(tmp_path, loop(after=after), TENSORFLOW) == []
+
+
+def test_name_of_the_native_engine_is_error_with_library_of_aws(tmp_path: Path) -> None:
+    script = loop(after="sdp.barrier()")
+    assert reported(tmp_path, script, TENSORFLOW) == []
+    one = only(reported(tmp_path, script, AWS_TENSORFLOW))
+    assert (one.code, one.severity) == ("SMDP456", Severity.ERROR)
+    assert one.message == "AWS's smdistributed.dataparallel.tensorflow has no barrier"
+    assert "write `engine: native`" in one.help
+    locally = only(reported(tmp_path, script, AWS_TENSORFLOW, local=LocalRequest()))
+    assert (locally.code, locally.severity) == ("SMDP456", Severity.WARNING)
+    undocumented = only(reported(tmp_path, loop(after="sdp.more()"), AWS_TENSORFLOW))
+    assert (undocumented.code, undocumented.severity) == ("SMDP456", Severity.WARNING)
+    assert codes(reported(tmp_path, keras(after="c = sdp.MetricAverageCallback()"), AWS_TENSORFLOW)) == ["SMDP456"] * 2
