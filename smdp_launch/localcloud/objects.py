@@ -16,6 +16,7 @@ from smdp_launch.localcloud.files import read_json
 
 BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 INDEX = ".objects"
+LONGEST_KEY = 1024  # bytes, the service's limit
 _LONGEST_NAME = 255  # bytes in one path segment, on every common Linux file system
 
 
@@ -26,6 +27,14 @@ def _is_safe(segment: str) -> bool:
         return len(segment.encode()) <= _LONGEST_NAME
     except UnicodeEncodeError:
         return False
+
+
+def key_error(key: str) -> str:
+    """Why no object can have the key; empty where one can. A file's name may have bytes that are not UTF-8."""
+    try:
+        return f"it has more than {LONGEST_KEY} bytes" if len(key.encode()) > LONGEST_KEY else ""
+    except UnicodeEncodeError:
+        return "it is not UTF-8"
 
 
 def natural_path(key: str) -> Path | None:

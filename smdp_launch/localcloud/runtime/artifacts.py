@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import os
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from smdp_launch.localcloud.client.bucket import Buckets, during
+from smdp_launch.localcloud.client.bucket import BucketError, Buckets, during
+from smdp_launch.localcloud.objects import key_error
 from smdp_launch.localcloud.protocol.requests import split_uri
 from smdp_launch.localcloud.runtime.tree import HostTree
 
@@ -90,8 +92,12 @@ class Artifacts:
             self._upload_archive(files, "output.tar.gz")
 
     def _upload(self, path: Path, name: str) -> None:
+        key = f"{self._prefix}/{name}"
         with during("Artifact upload failed"):
-            self._buckets.upload(path, self._bucket, f"{self._prefix}/{name}")
+            error = key_error(key)
+            if error:
+                raise BucketError("InvalidKey", f"{os.fsencode(name)!r} cannot be a key: {error}", 400)
+            self._buckets.upload(path, self._bucket, key)
 
     def _upload_archive(self, files: Mapping[str, Path], name: str) -> str:
         archive = self._scratch / name

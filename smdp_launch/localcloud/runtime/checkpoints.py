@@ -15,13 +15,14 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from smdp_launch.disk import is_full
-from smdp_launch.localcloud.client.bucket import BucketError, Buckets, during
+from smdp_launch.localcloud.client.bucket import Buckets, during
+from smdp_launch.localcloud.objects import key_error
 from smdp_launch.localcloud.protocol.requests import checkpoint_path, split_uri, tensorboard_path
 from smdp_launch.localcloud.runtime.channels import relative_path
 from smdp_launch.localcloud.runtime.tree import HostTree
@@ -30,6 +31,8 @@ _INTERVAL = 1.0  # seconds between two syncs
 
 #: A file of a sharded checkpoint before its marker, COMPLETE: alone it is no checkpoint.
 _PART = re.compile(r"checkpoint-\d+/(?:__\d+_\d+\.distcp|\.metadata|\..*\.partial)")
+
+_VANISHED = (FileNotFoundError, NotADirectoryError)  # renamed or removed while the folder is listed
 
 Stamp = tuple[int, int, int]
 
@@ -57,9 +60,17 @@ class FolderSync:
     Args:
         buckets: used by that thread; no other thread may use it.
         scratch: path for the copy that is uploaded, so that the file itself may change during the upload.
+        report: gets a message about each file that is not uploaded.
     """
 
-    def __init__(self, request: Mapping[str, Any], trees: Sequence[HostTree], buckets: Buckets, scratch: Path) -> None:
+    def __init__(
+        self,
+        request: Mapping[str, Any],
+        trees: Sequence[HostTree],
+        buckets: Buckets,
+        scratch: Path,
+        report: Callable[[str], None],
+    ) -> None:
         self._checkpoints = self._event_files = None
         config, board = request.get("CheckpointConfig"), request.get("TensorBoardOutputConfig")
         if config is not None:
@@ -72,6 +83,8 @@ class FolderSync:
         self._copies = [one for one in (self._checkpoints, self._event_files) if one is not None]
         self._buckets = buckets
         self._scratch = scratch
+        self._report = report
+        self.skipped: set[Path] = set()  # files whose names cannot be keys
         self._done = threading.Event()
         self.restored = 0  # files that every host got
         self._until = math.inf
@@ -96,7 +109,7 @@ class FolderSync:
             for path in others:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(first, path)
-        copy.known = [_stamps(folder) for folder in copy.folders]
+        copy.known = [_stamps(folder)[0] for folder in copy.folders]
         self.restored = len(copy.known[0])
 
     def start(self) -> None:
@@ -124,9 +137,9 @@ class FolderSync:
         while not self._done.wait(_INTERVAL):
             try:
                 self._sync()
-            except (BucketError, OSError) as error:
+            except Exception as error:  # the next sync retries, and so does `finish`
                 with suppress(OSError):  # the log may be on the disk that is full
-                    sys.stderr.write(f"copies of folders: {error}\n")  # the next sync retries, and so does `finish`
+                    sys.stderr.write(f"copies of folders: {error!r}\n")
 
     def _sync(self) -> None:
         for copy in self._copies:
@@ -135,16 +148,26 @@ class FolderSync:
 
     def _upload_changes(self, copy: _Copy) -> None:
         for folder, known in zip(copy.folders, copy.known, strict=True):
-            found = _stamps(folder)
+            found, is_complete = _stamps(folder)
             for name, stamp in found.items():
                 if time.monotonic() >= self._until:
                     return
-                if known.get(name) != stamp and self._upload(copy, folder / name, name):
+                if known.get(name) == stamp or self._skips(copy, folder / name, name):
+                    continue
+                if self._upload(copy, folder / name, name):
                     known[name] = stamp
-            deleted = set(known) - set(found) if copy.follows_deletions and time.monotonic() < self._until else ()
-            for name in deleted:
+            deletes = is_complete and copy.follows_deletions and time.monotonic() < self._until
+            for name in set(known) - set(found) if deletes else ():
                 self._buckets.delete(copy.bucket, copy.prefix + name)
                 del known[name]
+
+    def _skips(self, copy: _Copy, path: Path, name: str) -> bool:
+        """Whether no object can have the file's name, which is reported once."""
+        error = key_error(copy.prefix + name)
+        if error and path not in self.skipped:
+            self.skipped.add(path)
+            self._report(f"{copy.what} upload: {os.fsencode(name)!r} is skipped: {error}, so it cannot be a key in S3")
+        return bool(error)
 
     def _upload(self, copy: _Copy, path: Path, name: str) -> bool:
         """False where the file changed or vanished during the copy; the next sync retries."""
@@ -167,15 +190,17 @@ def _stamp(status: os.stat_result) -> Stamp:
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def _stamps(folder: Path) -> dict[str, Stamp]:
-    stamps = {}
-    for root, _folders, names in os.walk(folder):  # unlike rglob, skips folders that vanish meanwhile
+def _stamps(folder: Path) -> tuple[dict[str, Stamp], bool]:
+    """The files below the folder; False where some may be missing, since they could not be listed."""
+    stamps, errors = dict[str, Stamp](), list[OSError]()
+    for root, _folders, names in os.walk(folder, onerror=errors.append):  # unlike rglob, skips folders that vanish
         for name in names:
             path = Path(root, name)
             try:
                 status = path.lstat()
-            except OSError:
-                continue  # renamed or removed meanwhile
+            except OSError as error:
+                errors.append(error)
+                continue
             if stat.S_ISREG(status.st_mode):
                 stamps[path.relative_to(folder).as_posix()] = _stamp(status)
-    return stamps
+    return stamps, all(isinstance(one, _VANISHED) for one in errors)

@@ -61,6 +61,12 @@ class HostGroup:
         for host in self.hosts:
             host.kill()
 
+    def complete_logs(self) -> None:
+        """Write the log lines that met a full disk, after the hosts' end."""
+        for host in self.hosts:
+            host.complete_log()
+
     def clear(self) -> None:
-        """Forget the hosts, which have exited."""
+        """Forget the hosts, which have exited and whose trees are removed."""
+        self.complete_logs()
         self.hosts = []

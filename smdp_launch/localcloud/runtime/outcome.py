@@ -34,8 +34,12 @@ NO_CAPACITY = Ending("Stopped", "MaxWaitTimeExceeded", "Training job wait time e
 OUT_OF_TIME = Ending("Stopped", "MaxRuntimeExceeded", "Training job runtime exceeded MaxRuntimeInSeconds provided")
 
 
-def failed(reason: str) -> Ending:
-    return Ending("Failed", "Failed", "Training job failed", reason[:REASON_LIMIT])
+def failed(reason: str, location: str = "") -> Ending:
+    """Args:
+    location: the end of the reason, which a long one does not cut.
+    """
+    text = f"{reason[: REASON_LIMIT - len(location)]}{location}"
+    return Ending("Failed", "Failed", "Training job failed", text[:REASON_LIMIT])
 
 
 class EndedHost(Protocol):

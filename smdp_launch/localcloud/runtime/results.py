@@ -6,7 +6,7 @@ Preserved results move out of the hosts' trees, which are removed with the job, 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -59,15 +59,18 @@ def _modified_at(path: Path) -> int:
         return 0
 
 
-def preserve(folder: JobFolder, request: Mapping[str, Any]) -> None:
+def preserve(folder: JobFolder, request: Mapping[str, Any], only: Collection[Path] | None = None) -> None:
     """Move models, outputs and checkpoints of the hosts to `results`; create nothing where there are none.
+
+    Args:
+        only: the files in the hosts' trees to which this is limited.
 
     Raises OSError. One rename moves everything, since it needs no space; the rest of the trees is then removed.
     """
     folder.hosts.rename(folder.results)
+    files = None if only is None else {folder.results / one.relative_to(folder.hosts) for one in only}
     for entry in folder.results.iterdir():
-        tree = HostTree(entry.name, entry)
-        _remove_all_but(_result_paths(tree, request), entry)
+        _remove_all_but(_result_paths(HostTree(entry.name, entry), request) if files is None else files, entry)
     if not any(path.is_symlink() or not path.is_dir() for path in folder.results.rglob("*")):
         remove_tree(folder.results)
 

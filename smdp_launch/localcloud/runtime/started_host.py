@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from smdp_launch.event_lines import event_of, split_line
@@ -114,17 +115,23 @@ class Host:
 
     def report(self, event: str, **fields: Any) -> None:
         """Write an event of the local cloud into the host's log (docs/reference/events.md)."""
-        self._report(self._log, event, fields)
+        head = {"smdp_event": 1, "event": event, "time": time.time(), "host": self.name}
+        self._log.write(f"[{self.name}] {json.dumps({**head, **fields})}")
 
     def report_after_end(self, event: str, **fields: Any) -> None:
         """As `report`, for a host that has ended."""
-        log = self._log.reopened()
-        self._report(log, event, fields)
-        log.close()
+        with self._log.reopened():
+            self.report(event, **fields)
 
-    def _report(self, log: HostLog, event: str, fields: Mapping[str, Any]) -> None:
-        head = {"smdp_event": 1, "event": event, "time": time.time(), "host": self.name}
-        log.write(f"[{self.name}] {json.dumps({**head, **fields})}")
+    def note(self, text: str) -> None:
+        """Write a line of the local cloud into the host's log, also after the host's end."""
+        with self._log.reopened():
+            self._log.write(f"[{self.name}] {text}")
+
+    def complete_log(self) -> None:
+        """Try again to write the lines of an ended host that met a full disk."""
+        with suppress(OSError), self._log.reopened():
+            pass
 
     def _take(self, line: str) -> None:
         self._log.write(line)

@@ -69,6 +69,7 @@ class Supervisor:
         self._readings = Readings(folder.readings, {tree.name: tree.root for tree in self._trees})
         self._copies: FolderSync | None = None
         self._injector = FaultInjector(None, folder)
+        self._is_delivered = False
 
     @cached_property
     def _no_namespaces(self) -> str | None:
@@ -83,13 +84,10 @@ class Supervisor:
             ending = outcome.failed(str(error))
         except JobStopped:
             ending = outcome.STOPPED
-        except (BucketError, OSError) as error:
+        except Exception as error:
             _log_exception()
             ending = outcome.failed(self._reason(error))
-        except Exception:
-            _log_exception()
-            ending = outcome.failed(f"InternalServerError: the local cloud failed; see {self._folder.supervisor_log}")
-        self._clean_up()
+        ending = self._clean_up(ending)
         self._meter.update()
         self._record.end(ending, final(self._folder))
 
@@ -138,7 +136,8 @@ class Supervisor:
     def _copy_folders(self) -> FolderSync | None:
         if not {"CheckpointConfig", "TensorBoardOutputConfig"} & self._request.keys():
             return None
-        sync = FolderSync(self._request, self._trees, self._open_buckets(), self._folder.hosts / "checkpoint")
+        scratch = self._folder.hosts / "checkpoint"
+        sync = FolderSync(self._request, self._trees, self._open_buckets(), scratch, self._note)
         sync.restore()
         sync.start()
         return sync
@@ -249,18 +248,18 @@ class Supervisor:
         try:
             if self._copies is not None:
                 self._copies.finish(until)
-        except (BucketError, OSError):
+        except Exception:
             _log_exception()  # earlier checkpoints are in the bucket
         return outcome.INTERRUPTED
 
     def _wait_for_capacity(self, seconds: float) -> bool:
         """Wait the seconds until there is capacity again; False where the job may not wait that long."""
-        self._record.enter("Interrupted", "Training job interrupted: its spot capacity was taken away")
-        self._hosts.clear()
+        self._announce("Interrupted", "Training job interrupted: its spot capacity was taken away")
         self._readings.update()
         self._readings.restart()
         self._inputs.clear()
         remove_tree(self._folder.hosts)
+        self._hosts.clear()
         began = time.monotonic()
         back = began + seconds
         last = self._wait_deadline
@@ -277,10 +276,20 @@ class Supervisor:
 
     def _stop(self, ending: Ending, message: str) -> Ending:
         self._state.status = "Stopping"
-        self._record.enter("Stopping", message)
+        self._announce("Stopping", message)
         self._terminate(self._grace)
         self._hosts.kill()
         return ending
+
+    def _announce(self, secondary: str, message: str) -> None:
+        """Enter the next secondary status. On a full disk the job continues, and a later write has this status too."""
+        with suppress(OSError):
+            self._record.enter(secondary, message)
+
+    def _note(self, text: str) -> None:
+        """Write a line into the job's log, once for all hosts."""
+        for host in self._hosts.hosts[:1]:
+            host.note(text)
 
     def _terminate(self, grace: Callable[[], float]) -> None:
         self._injector.resume_worker()
@@ -292,23 +301,21 @@ class Supervisor:
         return float(stop.get("grace", GRACE))
 
     def _deliver(self, artifacts: Artifacts, ending: Ending) -> Ending:
-        """Upload the job's results. Results that cannot be uploaded stay in the job's folder."""
+        """Upload the job's results. `_clean_up` preserves those that cannot be uploaded."""
         self._hosts.kill()
         self._readings.update()
         self._injector.report_reads(self._hosts.hosts, self._readings.summary())
-        with suppress(OSError):  # the disk is full: the upload waits for space
-            self._record.enter("Uploading", "Uploading generated training model")
+        self._announce("Uploading", "Uploading generated training model")  # on a full disk the upload waits for space
         try:
             if ending.failure is None:
                 results.upload(lambda: self._upload(artifacts, ending), self._folder, self._record.explain)
             else:
                 self._upload(artifacts, ending)
-        except (BucketError, OSError) as error:
+        except Exception as error:
             _log_exception()
-            if ending.failure is not None:
-                return ending  # why the job failed matters more than the failed upload of its output
-            results.preserve(self._folder, self._request)
-            return outcome.failed(f"{self._reason(error)}{results.location(self._folder)}")
+            # why the job failed matters more than the failed upload of its output
+            return ending if ending.failure is not None else outcome.failed(self._reason(error))
+        self._is_delivered = True
         return ending
 
     def _upload(self, artifacts: Artifacts, ending: Ending) -> None:
@@ -318,22 +325,44 @@ class Supervisor:
             self._state.model = artifacts.upload_model(self._trees)
         artifacts.upload_output(self._trees)
 
-    def _reason(self, error: BucketError | OSError) -> str:
-        """The FailureReason for an error of the object store or of this machine."""
+    def _reason(self, error: Exception) -> str:
+        """The FailureReason for an error of the object store, of this machine or of the local cloud."""
         if results.is_disk_full(error):
             return f"InternalServerError: {full(self._folder.state_folder.root)}"
         if isinstance(error, BucketError):
             return f"ClientError: {error.reason}" if error.code else f"InternalServerError: {error}"
-        return f"InternalServerError: this machine cannot run the job: {error}"
+        if isinstance(error, OSError):
+            return f"InternalServerError: this machine cannot run the job: {error}"
+        return f"InternalServerError: the local cloud failed; see {self._folder.supervisor_log}"
 
-    def _clean_up(self) -> None:
+    def _clean_up(self, ending: Ending) -> Ending:
         self._hosts.kill()
         if self._copies is not None:
             self._copies.abandon()
+        if self._hosts.hosts:
+            ending = self._preserve(ending)
         self._injector.close()
         remove_tree(self._folder.hosts)
+        self._hosts.complete_logs()  # now there may be space
         self._resources.close()
         self._exit_stack.close()
+        return ending
+
+    def _preserve(self, ending: Ending) -> Ending:
+        """Keep results that the bucket lacks. The failure reason or the log names their folder."""
+        skipped = self._copies.skipped if self._copies is not None else set()
+        if self._is_delivered and not skipped:
+            return ending
+        try:
+            results.preserve(self._folder, self._request, only=skipped if self._is_delivered else None)
+        except OSError:
+            _log_exception()
+        location = results.location(self._folder)
+        if not self._is_delivered:
+            return outcome.failed(ending.failure or ending.message, location)
+        if location:
+            self._note(f"files were not uploaded{location}")
+        return ending
 
 
 def _log_exception() -> None:

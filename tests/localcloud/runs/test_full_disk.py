@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from smdp_launch.catalog.faults import VARIABLE, Fault
 from smdp_launch.errors import ExitCode
 from smdp_launch.localcloud.client.connect import LocalCloudError, private
 from tests.conftest import command_in, write_job
@@ -28,6 +29,37 @@ TRAINS = """
     print("trained", flush=True)
     while not os.path.exists(os.environ["SM_OUTPUT_DIR"] + "/go"):
         time.sleep(0.05)
+"""
+
+# Leaves a folder in the model at SIGTERM: on a full tmpfs a folder still has space.
+SAVES_AT_SIGTERM = """
+    import os, pathlib, signal, sys, time
+    model = pathlib.Path(os.environ["SM_MODEL_DIR"])
+    (model / "weights").write_bytes(os.urandom(1 << 20))
+    def save(*_):
+        (model / "saved").mkdir()
+        sys.exit(0)
+    signal.signal(signal.SIGTERM, save)
+    print("trained", flush=True)
+    while True:
+        time.sleep(0.05)
+"""
+
+# Reports its first step once the file `go` exists.
+REPORTS_A_STEP = """
+    import json, os, time
+    print("started", flush=True)
+    while not os.path.exists(os.environ["SM_OUTPUT_DIR"] + "/go"):
+        time.sleep(0.05)
+    print(json.dumps({"smdp_event": 1, "event": "step", "time": time.time(), "rank": 0, "step": 1}), flush=True)
+    time.sleep(600)
+"""
+
+# Of the checkpoint and its two copies during an upload the disk has space for two.
+FAILS_AFTER_A_LARGE_CHECKPOINT = """
+    import os, pathlib
+    pathlib.Path(os.environ["SMDP_CHECKPOINT_DIR"], "last").write_bytes(os.urandom(3 << 20))
+    raise SystemExit(3)
 """
 
 
@@ -59,6 +91,12 @@ def waiting_for_space(cloud: Cloud, disk: SmallDisk, name: str) -> dict[str, Any
 
     step: dict[str, Any] = wait_for(report, "a job that reports a full disk")
     return step
+
+
+def fill_completely(cloud: Cloud, disk: SmallDisk, name: str) -> None:
+    """Fill the disk, and use the space that is reserved for the job's state."""
+    (cloud.state_dir / "jobs" / name / "reserve").unlink()
+    disk.fill()
 
 
 def preserved_model(cloud: Cloud, name: str) -> Path:
@@ -150,6 +188,61 @@ def test_stopped_model_upload_preserves_the_model(small_cloud: Cloud, disk: Smal
     )
     assert preserved_model(small_cloud, "stopped").stat().st_size == 1 << 20
     assert [path.name for path in results.rglob("*") if path.is_file()] == ["weights"]
+
+
+def test_job_that_is_stopped_on_a_full_disk_saves_and_uploads_its_model(small_cloud: Cloud, disk: SmallDisk) -> None:
+    small_cloud.start("full", SAVES_AT_SIGTERM)
+    small_cloud.await_log("full", "trained")
+    folder = small_cloud.state_dir / "jobs/full"
+    (folder / "prepared").write_text("{}")
+    fill_completely(small_cloud, disk, "full")
+    (folder / "prepared").rename(folder / "stop.json")  # StopTrainingJob needs space for this file
+    wait_for((folder / "hosts/algo-1/ml/model/saved").exists, "the script's reaction to SIGTERM")
+    disk.free()
+    assert small_cloud.wait("full")["TrainingJobStatus"] == "Stopped"
+    assert members(small_cloud.object("out/full/output/model.tar.gz")) == ["saved", "weights"]
+
+
+def test_interrupted_job_waits_for_capacity_although_its_state_cannot_be_written(small_cloud: Cloud) -> None:
+    fault = Fault(kind="spot", host="algo-1", rank=0, seconds=600, step=1)
+    request = small_cloud.request("away", REPORTS_A_STEP)
+    request["Environment"][VARIABLE] = fault.to_text()
+    small_cloud.sagemaker.create_training_job(**request)
+    small_cloud.await_log("away", "started")
+    folder = small_cloud.state_dir / "jobs/away"
+    (folder / "state.json").rename(folder / "kept")
+    (folder / "state.json").mkdir()  # no file can replace it
+    (small_cloud.output("away") / "go").touch()
+    wait_for(lambda: not (folder / "hosts").exists(), "the removal of the hosts")
+    (folder / "state.json").rmdir()
+    (folder / "kept").rename(folder / "state.json")
+    small_cloud.sagemaker.stop_training_job(TrainingJobName="away")
+    job = small_cloud.wait("away")
+    assert job["TrainingJobStatus"] == "Stopped"
+    assert "Interrupted" in [one["Status"] for one in job["SecondaryStatusTransitions"]]
+
+
+def test_failed_job_preserves_a_checkpoint_that_cannot_be_uploaded(small_cloud: Cloud) -> None:
+    config = {"S3Uri": f"s3://{BUCKET}/checkpoints"}
+    job = small_cloud.run("fails", FAILS_AFTER_A_LARGE_CHECKPOINT, CheckpointConfig=config)
+    results = small_cloud.state_dir / "jobs/fails/results"
+    assert job["FailureReason"].startswith("AlgorithmError: ")
+    assert job["FailureReason"].endswith(f", exit code: 3; the job's results are in {results}")
+    assert (results / "algo-1/ml/checkpoints/last").stat().st_size == 3 << 20
+    assert [path.name for path in results.rglob("*") if path.is_file()] == ["last"]
+
+
+def test_model_is_preserved_when_the_supervisor_has_an_error(small_cloud: Cloud) -> None:
+    small_cloud.start("error", SAVES_AT_SIGTERM)
+    small_cloud.await_log("error", "trained")
+    folder = small_cloud.state_dir / "jobs/error"
+    (folder / "prepared").write_text("[1]")  # not the object that the supervisor reads
+    (folder / "prepared").rename(folder / "stop.json")
+    assert small_cloud.wait("error")["FailureReason"] == (
+        f"InternalServerError: the local cloud failed; see {folder}/supervisor.log; "
+        f"the job's results are in {folder}/results"
+    )
+    assert preserved_model(small_cloud, "error").stat().st_size == 1 << 20
 
 
 def test_model_is_preserved_when_the_supervisor_is_killed(small_cloud: Cloud, disk: SmallDisk) -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smdp_launch.localcloud.host_log import HostLog
+from smdp_launch.localcloud.host_log import _BACKLOG, HostLog
 from smdp_launch.localcloud.runtime import artifacts, channels, outcome
 from smdp_launch.localcloud.runtime.checkpoints import _stamps
 from smdp_launch.localcloud.runtime.outcome import JobFailed
@@ -167,6 +167,30 @@ def test_a_log_on_a_full_disk_keeps_whole_lines(tmp_path: Path, small_files: Cal
     assert [json.loads(line)["message"] for line in lines] == ["first", "second", "third", "fourth"]
 
 
+@pytest.mark.parametrize("is_full_at_the_end", [False, True])
+def test_a_closed_log_has_the_lines_that_met_a_full_disk(
+    tmp_path: Path, small_files: Callable[[int], None], is_full_at_the_end: bool
+) -> None:
+    log = HostLog(tmp_path / "log.jsonl")
+    log.write("first")
+    small_files((tmp_path / "log.jsonl").stat().st_size + 10)
+    log.write("second")
+    for _ in range(2):
+        log.write("x" * _BACKLOG)  # the first has a place in the backlog
+    if is_full_at_the_end:
+        log.close()
+        small_files(resource.RLIM_INFINITY)
+        with log.reopened():
+            log.write("after the end")
+    else:
+        small_files(resource.RLIM_INFINITY)
+        log.close()
+    lines = [json.loads(line)["message"] for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    left_out = f"1 lines are left out: disk full in {tmp_path}"
+    assert lines[:2] == ["first", "second"] and lines[2] == "x" * _BACKLOG
+    assert lines[3:] == [left_out, "after the end"] if is_full_at_the_end else [left_out]
+
+
 def test_failed_write_leaves_the_old_file_unchanged(tmp_path: Path, small_files: Callable[[int], None]) -> None:
     write_bytes(tmp_path / "state", b"old")
     small_files(2)
@@ -174,6 +198,24 @@ def test_failed_write_leaves_the_old_file_unchanged(tmp_path: Path, small_files:
         write_bytes(tmp_path / "state", b"newer")
     small_files(resource.RLIM_INFINITY)
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("state", b"old")]
+
+
+def test_checkpoint_listing_reports_a_folder_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "step").mkdir()
+    (tmp_path / "step/file").touch()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert _stamps(tmp_path)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        assert _stamps(tmp_path) == ({}, False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_location_of_results_is_whole_after_a_long_reason() -> None:
+    failure = outcome.failed("x" * 5000, "; the job's results are in /results").failure
+    assert failure is not None and len(failure) == 1024
+    assert failure.endswith("x; the job's results are in /results")
 
 
 def test_checkpoint_listing_survives_folders_that_vanish(tmp_path: Path) -> None:
@@ -189,7 +231,8 @@ def test_checkpoint_listing_survives_folders_that_vanish(tmp_path: Path) -> None
     thread.start()
     try:
         for _ in range(3000):
-            assert "kept" in _stamps(tmp_path)
+            found, is_complete = _stamps(tmp_path)
+            assert "kept" in found and is_complete
     finally:
         done.set()
         thread.join()

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.support.services.cloud import BUCKET, kill
+from smdp_launch.localcloud.layout import EndpointFolder
+from smdp_launch.localcloud.runtime.serving.async_requests import AsyncRequests
+from tests.localcloud.conftest import assert_nothing_runs, open_cloud_on
+from tests.support.services.cloud import BUCKET, Cloud, kill
 from tests.support.services.serving import Serving, container
+from tests.support.small_disk import SmallDisk, mounted
 from tests.support.waiting import wait_for
 
 SCRIPT = """
@@ -130,3 +141,102 @@ def test_endpoint_without_configuration_is_refused(serving: Serving, doubling: s
 def test_malformed_request_is_refused(serving: Serving, endpoint: str, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ClientError, match=message):
         ask(serving, endpoint, **changes)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    with mounted(tmp_path / "disk") as made:
+        yield made
+
+
+@pytest.fixture
+def small_cloud(disk: SmallDisk) -> Iterator[Cloud]:
+    """A local cloud whose state lies on the small disk."""
+    state = disk.folder / "state"
+    with ExitStack() as stack:
+        yield open_cloud_on(state, stack)
+    assert_nothing_runs(str(state))
+
+
+@contextmanager
+def full_at_answer(disk: SmallDisk) -> Iterator[list[dict[str, Any]]]:
+    """The variants of an endpoint whose container fills the disk before it answers."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            disk.fill()
+            self.send_response(200)
+            self.send_header("Content-Length", "10")
+            self.end_headers()
+            self.wfile.write(b"prediction")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        host = {"instance": "i-1", "address": "127.0.0.1", "port": server.server_port, "token": "token"}
+        try:
+            yield [{"name": "AllTraffic", "hosts": [host]}]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def waiting(cloud: Cloud, **changes: Any) -> EndpointFolder:
+    """An endpoint's folder with one request."""
+    folder = EndpointFolder(cloud.state_dir / "endpoints/full")
+    folder.requests.mkdir(parents=True)
+    model = {"ExecutionRoleArn": "arn:aws:iam::000000000000:role/serving"}
+    folder.deployment.write_text(json.dumps({"variants": [{"VariantName": "AllTraffic", "Model": model}]}))
+    request = {
+        "id": "one",
+        "variant": "AllTraffic",
+        "input": "",
+        "body": "aGk=",
+        "headers": {},
+        "timeout": 60,
+        "expires": time.time() + 3600,
+        "output": f"s3://{BUCKET}/one.out",
+        "failure": f"s3://{BUCKET}/one-error.out",
+    }
+    path = folder.requests / "1.json"
+    path.touch(mode=0o600)
+    path.write_text(json.dumps({**request, **changes}))
+    return folder
+
+
+def test_answer_on_a_full_disk_is_stored_once_there_is_space(
+    small_cloud: Cloud, disk: SmallDisk, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = waiting(small_cloud)
+    requests = AsyncRequests(folder)
+    printed = ""
+
+    def reports_the_error() -> bool:
+        nonlocal printed
+        printed += capfd.readouterr().err
+        return "No space left on device" in printed
+
+    with full_at_answer(disk) as variants:
+        requests.step(variants, {})
+        wait_for(reports_the_error, "an answer that cannot be stored")
+        assert [path.name for path in folder.requests.glob("*.json")] == ["1.json"]
+        disk.free()
+        wait_for(lambda: list(folder.requests.iterdir()) == [], "the end of the request")
+    requests.end()
+    assert small_cloud.keys() == ["one.out"]
+    assert small_cloud.object("one.out") == b"prediction"
+
+
+def test_answer_that_the_bucket_refuses_is_a_failure(small_cloud: Cloud, disk: SmallDisk) -> None:
+    folder = waiting(small_cloud, output="s3://absent-bucket/one.out")
+    requests = AsyncRequests(folder)
+    with full_at_answer(disk) as variants:
+        disk.fill = lambda: None  # type: ignore[method-assign] # this container leaves the disk alone
+        requests.step(variants, {})
+        wait_for(lambda: list(folder.requests.iterdir()) == [], "the end of the request")
+    requests.end()
+    assert small_cloud.keys() == ["one-error.out"]
+    assert small_cloud.object("one-error.out").startswith(b"The answer cannot be stored: NoSuchBucket")

@@ -1,7 +1,8 @@
 """The requests of InvokeEndpointAsync: the server writes a file for each, the endpoint's supervisor answers them.
 
 A request waits in its file until a host takes it, so it survives the end of the server. Its answer or its error becomes
-an object in S3; then the file is removed.
+an object in S3; then the file is removed. Where the object cannot be stored for now, as on a full disk, the request is
+kept until it expires.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from __future__ import annotations
 import base64
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from smdp_launch.disk import why
 from smdp_launch.localcloud.client.bucket import BucketError, Buckets
+from smdp_launch.localcloud.client.connect import LocalCloudError
 from smdp_launch.localcloud.files import read_json
 from smdp_launch.localcloud.layout import EndpointFolder
 from smdp_launch.localcloud.protocol.requests import split_uri
@@ -24,9 +27,10 @@ from smdp_launch.localcloud.runtime.serving.routing import Answer, Balancer, NoA
 
 _MOST_THREADS = 64
 _DEFAULT_CONCURRENCY = 4  # requests of one host at once
-_RETRY_DELAY = 0.5  # seconds, while no host is healthy
+_RETRY_DELAY = 0.5  # seconds, while no host is healthy or no answer can be stored
 _MOST_ANSWER = 1024**3
 
+Result = TypeVar("Result")
 Variants = Sequence[Mapping[str, Any]]
 
 
@@ -81,23 +85,39 @@ class AsyncRequests:
         try:
             self._answer(request)
         except Exception:
-            with suppress(OSError):
-                traceback.print_exc()
+            _log_exception()
         if not self._is_ended:
             path.unlink(missing_ok=True)
 
     def _answer(self, request: Mapping[str, Any]) -> None:
-        buckets = Buckets(self._folder.state_folder, self._folder.principal(request["variant"]))
+        principal = self._folder.principal(request["variant"])
+        buckets = self._retried(request, lambda: Buckets(self._folder.state_folder, principal))
         scratch = self._folder.requests / f"{request['id']}.data"
         try:
-            outcome = self._outcome(request, buckets, scratch)
-            if outcome.place:
-                scratch.write_bytes(outcome.body)
-                bucket, key = split_uri(outcome.place)
-                buckets.upload(scratch, bucket, key, outcome.content_type)
+            outcome = self._retried(request, lambda: self._outcome(request, buckets, scratch))
+            self._retried(request, lambda: _store(outcome, buckets, scratch))
+        except (BucketError, OSError) as error:
+            if self._is_ended:
+                return
+            reason = error.reason if isinstance(error, BucketError) else why(error, scratch)
+            _store(_Outcome(f"The answer cannot be stored: {reason}".encode(), request["failure"]), buckets, scratch)
         finally:
             scratch.unlink(missing_ok=True)
             buckets.close()
+
+    def _retried(self, request: Mapping[str, Any], action: Callable[[], Result]) -> Result:
+        """The result of `action`. Retries while it fails for a reason that may pass, until the request expires."""
+        is_first = True
+        while True:
+            try:
+                return action()
+            except (BucketError, LocalCloudError, OSError) as error:
+                if self._is_ended or time.time() >= request["expires"] or not _may_pass(error):
+                    raise
+                if is_first:
+                    _log_exception()
+            is_first = False
+            time.sleep(_RETRY_DELAY)
 
     def _outcome(self, request: Mapping[str, Any], buckets: Buckets, scratch: Path) -> _Outcome:
         try:
@@ -123,6 +143,28 @@ class AsyncRequests:
                     return post(host, body, headers, request["timeout"], _MOST_ANSWER)
             time.sleep(_RETRY_DELAY)
         raise NoAnswer("The request expired before a container could take it (RequestTTLSeconds).")
+
+
+def _store(outcome: _Outcome, buckets: Buckets, scratch: Path) -> None:
+    if not outcome.place:
+        return
+    bucket, key = split_uri(outcome.place)
+    try:
+        scratch.write_bytes(outcome.body)
+        buckets.upload(scratch, bucket, key, outcome.content_type)
+    finally:
+        scratch.unlink(missing_ok=True)  # on a full disk the next try needs its space
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether a later try may succeed: the disk is full, or the server fails or does not answer."""
+    return not isinstance(error, BucketError) or not error.code or error.status >= 500
+
+
+def _log_exception() -> None:
+    """Write the exception being handled to the supervisor's log, unless the disk is what failed."""
+    with suppress(OSError):
+        traceback.print_exc()
 
 
 def _input(request: Mapping[str, Any], buckets: Buckets, scratch: Path) -> tuple[bytes, dict[str, str]]:

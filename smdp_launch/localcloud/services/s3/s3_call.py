@@ -13,7 +13,7 @@ from werkzeug.http import http_date, parse_date
 
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
-from smdp_launch.localcloud.objects import BUCKET_NAME
+from smdp_launch.localcloud.objects import BUCKET_NAME, LONGEST_KEY
 from smdp_launch.localcloud.protocol import wsgi
 from smdp_launch.localcloud.protocol.bodies import Body
 from smdp_launch.localcloud.protocol.signatures import Holder
@@ -21,7 +21,6 @@ from smdp_launch.localcloud.protocol.wsgi import JSON_BODY_LIMIT, Environ
 from smdp_launch.localcloud.services.s3 import digests
 from smdp_launch.localcloud.services.s3.digests import Claims
 
-_LONGEST_KEY = 1024  # bytes, the service's limit
 _MOST_PARTS = 10_000  # the service's limit
 # Parameters of objects, listings and multipart uploads. moto supports far more (versions, policies, life cycles...),
 # but loses those settings with the server, so the local cloud refuses them.
@@ -106,7 +105,7 @@ def _check_names(call: Call) -> None:
     if unknown or is_form or call.method not in ("GET", "HEAD", "PUT", "POST", "DELETE"):
         name = ", ".join(unknown) or call.method
         raise ServiceError("NotImplemented", f"The local cloud's object store does not support {name}.", 501)
-    if len(call.key.encode("utf-8", "surrogateescape")) > _LONGEST_KEY:
+    if len(call.key.encode("utf-8", "surrogateescape")) > LONGEST_KEY:
         raise ServiceError("KeyTooLongError", "Your key is too long.")
 
 
