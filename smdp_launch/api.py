@@ -161,7 +161,11 @@ def launch(  # noqa: PLR0913 - the options of a plan and those of a launch
     ``.smdp/history.jsonl`` in the current folder before it is submitted. A plan that is launched twice is one job.
 
     Args:
-        settings, local, hosts, workers_per_host, data: as for `plan`, if ``job`` is no plan.
+        settings: as for `plan`; only if ``job`` is no plan, as for the next four.
+        local: as for `plan`.
+        hosts: as for `plan`.
+        workers_per_host: as for `plan`.
+        data: as for `plan`.
         ignore: codes of checks of the AWS account to skip (docs/how-to/preflight.md).
         wait_for_capacity: if SageMaker has no hosts for the job, create it again until it gets some, for so many
             seconds, 28 days at most. Return when it has hosts (docs/how-to/gpus/capacity.md). At any time there is at
@@ -213,7 +217,12 @@ def launch_sweep(
     """Launch a sweep: a job with the section ``sweep`` starts many jobs, its trials. Return while they run.
 
     Args:
-        settings, local, hosts, workers_per_host, data, ignore: as for `launch`.
+        settings: as for `launch`.
+        local: as for `launch`.
+        hosts: as for `launch`.
+        workers_per_host: as for `launch`.
+        data: as for `launch`.
+        ignore: as for `launch`.
 
     Raises:
         JobFileRefused: the job has errors.

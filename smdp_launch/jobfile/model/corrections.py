@@ -8,7 +8,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import NamedTuple
 
-from smdp_launch.jobfile.model import schema
+from smdp_launch.jobfile.model import list_forms, schema
 from smdp_launch.jobfile.model.derived import (
     bracket_text,
     default_checkpoint_location,
@@ -20,7 +20,7 @@ from smdp_launch.jobfile.model.schema import SchemaError
 from smdp_launch.jobfile.model.spec import Checkpoint
 from smdp_launch.jobfile.model.types import DAY
 from smdp_launch.jobfile.yaml.document import Document, Location
-from smdp_launch.jobfile.yaml.text import to_yaml
+from smdp_launch.jobfile.yaml.text import quoted, to_yaml
 
 _SPOT: Location = ("spot",)
 
@@ -44,7 +44,7 @@ UNITS: dict[Location, tuple[str, Callable[[str], Fraction | None]]] = {
     ("sweep", "budget", "max_usd"): ("USD", dollars),
 }
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-_MAX_LOCATION = 1024
+_MAX_TEXT = 1024
 #: Partitions and the prefix of their regions' names; all other regions are in the partition aws.
 _PARTITIONS = {"aws-cn": "cn-", "aws-us-gov": "us-gov-"}
 # In an address, a key with % or ? is encoded or has a query, so it is not the key of an object.
@@ -62,17 +62,26 @@ _PLAIN_NUMBER = re.compile(r"\s*[+-]?\d{1,15}(\.\d{1,15})?\s*", re.ASCII)
 _REST_OF_NUMBER = re.compile(r"\d{3}(\.\d+)?", re.ASCII)
 
 
+#: Quotes that keyboards do not have: double, single, and guillemets.
+_TYPOGRAPHIC = frozenset("\u201c\u201d\u201e\u201f\u2018\u2019\u201a\u201b\u00ab\u00bb\u2039\u203a")
+_REGION = re.compile(
+    r"(?P<area>[a-z]{2})-?(?P<special>gov|iso[a-z]?)?-?"
+    r"(?P<direction>(?:north|south)(?:east|west)?|east|west|central)-?(?P<number>[0-9])(?P<zone>[a-z])?"
+)
+
 #: Sections that accept any text: a number or `true` without quotes is meant as text there.
 FREE_TEXT = ("environment", "tags")
 
 
 class Correction(NamedTuple):
-    """How to fix a value: the help of its diagnostic, and the parts of a ``fixes.Fix``."""
+    """How to fix a value: the help of its diagnostic, the parts of a ``fixes.Fix``, and the reason why the value is
+    wrong, if that is more than its type or form."""
 
     help: str
     replacement: str | None = None
     remove: bool = False
     write: Mapping[Location, str] = MappingProxyType({})
+    message: str = ""
 
 
 def correction(document: Document, error: SchemaError) -> Correction | None:
@@ -149,6 +158,56 @@ def _share(document: Document, error: SchemaError) -> Correction | None:
     return Correction(f"write {meant}", meant) if error.accepts(meant) else None
 
 
+def _typographic_quotes(document: Document, error: SchemaError) -> Correction | None:
+    """``“2.0.1”``, as a word processor writes quotes."""
+    value = error.value
+    if not isinstance(value, str) or len(value) < 3 or not {value[0], value[-1]} <= _TYPOGRAPHIC:
+        return None
+    inner, message = value[1:-1], f"the quotes {value[0]} {value[-1]} are part of the text"
+    if is_variable(document, error.written):
+        return None
+    if error.accepts(inner):
+        return Correction('use "', quoted(inner), message=message)
+    is_number = _PLAIN_NUMBER.fullmatch(inner) is not None and _accepts(error, Fraction(inner))
+    return Correction("remove them", plain_number(Fraction(inner)), message=message) if is_number else None
+
+
+def _region(document: Document, error: SchemaError) -> Correction | None:
+    """``us-west2``, or the zone ``us-west-2a``."""
+    if error.written != ("region",) or not isinstance(error.value, str):
+        return None
+    text = re.sub(r"[_\s]", "-", error.value.strip().lower())
+    match = _REGION.fullmatch(text)
+    if match is None:
+        return None
+    meant = "-".join(one for one in match.group("area", "special", "direction", "number") if one)
+    if not error.accepts(meant):
+        return None
+    if match["zone"]:
+        return Correction(f"write {meant}", meant, message=f"{error.value} is an availability zone")
+    return Correction(f"did you mean {meant}?", meant, message=f"{error.value} is not a region")
+
+
+def _list_of_entries(document: Document, error: SchemaError) -> Correction | None:
+    """``tags: [{Key: team, Value: vision}]``."""
+    below = (one for at, one in document.entries.items() if at[: len(error.written)] == error.written)
+    if error.kind != "dict_type" or not isinstance(error.value, list) or any("${" in one.text for one in below):
+        return None
+    read = list_forms.as_mapping(error.written, error.value)
+    if read is None:
+        return None
+    is_fix = read.is_exact and error.accepts(read.mapping)
+    as_text = {name: str(one) if type(one) is int else one for name, one in read.mapping.items()}
+    mapping = as_text if not is_fix and error.accepts(as_text) else read.mapping
+    try:
+        written = to_yaml(mapping)
+    except ValueError:  # a number that is not finite
+        return None
+    if len(written) > _MAX_TEXT:
+        return None
+    return Correction(f"write {error.written[-1]}: {written}", written if is_fix else None)
+
+
 def _list_of_one(document: Document, error: SchemaError) -> Correction | None:
     value = error.value
     if error.kind != "list_type" or not isinstance(value, str):
@@ -220,7 +279,7 @@ def _as_instance_type(document: Document, error: SchemaError) -> Correction | No
 def _as_location(document: Document, error: SchemaError) -> Correction | None:
     """An S3 location as an ARN, as an HTTP address, in another program's form, or with spaces around it."""
     value = error.value
-    if error.written[-1] != "s3" or not isinstance(value, str) or len(value) > _MAX_LOCATION:
+    if error.written[-1] != "s3" or not isinstance(value, str) or len(value) > _MAX_TEXT:
         return None
     text = value.strip()
     match = next((one for form in _S3_FORMS if (one := form.fullmatch(text)) is not None), None)
@@ -252,6 +311,9 @@ def _volume(document: Document, error: SchemaError) -> Correction | None:
 
 
 _CORRECTIONS = (
+    _typographic_quotes,
+    _region,
+    _list_of_entries,
     _as_location,
     _volume,
     _spot,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from smdp_launch.diagnostics import Diagnostic, closest
-from smdp_launch.jobfile.model import schema
+from smdp_launch.jobfile.model import list_forms, misplaced, schema
 from smdp_launch.jobfile.model.channels import KINDS, S3Channel
 from smdp_launch.jobfile.model.corrections import FREE_TEXT, UNITS, Correction, correction
 from smdp_launch.jobfile.model.derived import default_checkpoint_location, moved_value
@@ -37,6 +37,7 @@ _TYPES = {
     "model_attributes_type": "a mapping",
     "list_type": "a list",
 }
+_EMPTY: Mapping[str, object] = {"a mapping": {}, "a list": []}
 #: A number with underscores, as in Python and YAML 1.1.
 _UNDERSCORED = re.compile(r"[-+]?[0-9]+(_[0-9]+)+(\.[0-9]+)?")
 
@@ -59,7 +60,13 @@ def diagnose(document: Document, errors: list[SchemaError]) -> Iterator[Diagnost
 
 
 def _with_fixes(document: Document, errors: list[SchemaError]) -> Iterator[_Fixable]:
-    errors = [one for one in errors if not _follows_from_another(document, one)]
+    wrong_place = misplaced.find(document, errors)
+    meant = {*wrong_place.values(), *_moved(errors)}
+    errors = [one for one in errors if not _follows_from_another(document, one) and not _is_inside(one, wrong_place)]
+    unknown = {one.at for one in errors if one.kind == "extra_forbidden"}
+    for at in wrong_place.keys() - unknown:
+        yield _Fixable(misplaced.diagnostic(document, at, "SMDP202"))
+    errors = [one for one in errors if one.kind != "missing" or one.at not in meant]
     missing = [one for one in errors if one.kind == "missing"]
     misspelt_keys: set[Location] = set()
     guess = len(errors) <= _MAX_SUGGESTIONS
@@ -68,13 +75,27 @@ def _with_fixes(document: Document, errors: list[SchemaError]) -> Iterator[_Fixa
             misspelt = _misspelt(error, missing) if guess else None
             if misspelt is not None:
                 misspelt_keys.add(misspelt.at)
-            yield _unknown_key(document, error, misspelt, guess=guess)
+            one = _unknown_key(document, error, misspelt, guess=guess)
+            is_misplaced = error.at in wrong_place
+            yield one._replace(diagnostic=misplaced.diagnostic(document, error.at, "SMDP201")) if is_misplaced else one
     # A misspelt key is one error, although pydantic reports an unknown key and a missing one.
     for error in errors:
         if error.kind == "missing" and error.at not in misspelt_keys:
             yield _missing_key(document, error)
         elif error.kind != "extra_forbidden" and error.at not in misspelt_keys:
             yield _misread(error) or _invalid_value(document, error, guess=guess)
+
+
+def _moved(errors: list[SchemaError]) -> Iterator[Location]:
+    """The required keys that are at another place: each is one error, although pydantic reports two."""
+    for one in errors:
+        field = field_for(str(one.at[-1])) if one.kind == "extra_forbidden" else None
+        if field is not None and field.rpartition(".")[2] == one.at[-1]:
+            yield tuple(field.split("."))
+
+
+def _is_inside(error: SchemaError, locations: Collection[Location]) -> bool:
+    return any(error.at[: len(at)] == at and len(error.at) > len(at) for at in locations)
 
 
 def _follows_from_another(document: Document, error: SchemaError) -> bool:
@@ -166,6 +187,7 @@ def _invalid_value(document: Document, error: SchemaError, *, guess: bool) -> _F
     text = str(error.written[-1]) if error.is_key else entry.text
     code, message, fix = _describe(document, error, text)
     fix = (correction(document, error) if guess and not error.is_key else None) or fix
+    message = f"{_path(error.written)}: {fix.message}" if fix.message else message
     diagnostic = Diagnostic(code, message, span, text, fix.help)
     if error.is_key or not guess:
         return _Fixable(diagnostic)
@@ -183,9 +205,18 @@ def _describe(document: Document, error: SchemaError, text: str) -> tuple[str, s
         return "SMDP206", message, Correction(f'put quotes around it: "{text}"', quotes)
     if kind in _TYPES:
         message = f"{path} must be {_TYPES[kind]}, not {_type_of(error.value)}"
-        example = _expected(error) if kind == "string_type" else ""
+        example = _expected(error) if kind == "string_type" else _example(error)
         return "SMDP203", message, Correction(example or f"write {_TYPES[kind]}")
     return "SMDP204", f"{path}: {_problem(error, text)}", _fix(document, error, text)
+
+
+def _example(error: SchemaError) -> str:
+    """What to write in place of nothing or of a list, where a mapping or another list is needed."""
+    key, nothing = error.written[-1], _EMPTY.get(_TYPES[error.kind])
+    if nothing is not None and error.value is None and error.accepts(nothing):
+        return f"remove {key}:, or write {key}: {to_yaml(nothing)}"
+    example = list_forms.EXAMPLES.get(error.written)
+    return f"write {key}: {example}" if example else ""
 
 
 def _is_meant_as_text(error: SchemaError, text: str) -> bool:
@@ -284,4 +315,6 @@ def meant_fields(document: Document, errors: list[SchemaError]) -> frozenset[Loc
     for one in errors if len(errors) <= _MAX_SUGGESTIONS else ():
         match = closest(str(one.at[-1]), one.keys) if one.kind == "extra_forbidden" else None
         meant.update([(*one.at[:-1], match)] if match else [])
-    return frozenset(one for one in meant if not document.is_written(one))
+    wrong_place = misplaced.find(document, errors)
+    meant.update(wrong_place.values())
+    return frozenset(one for one in meant if not document.is_written(one)) | frozenset(wrong_place)

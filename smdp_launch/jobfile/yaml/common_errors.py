@@ -10,17 +10,19 @@ from smdp_launch.diagnostics import Diagnostic, Edit, Span
 
 #: Returns the line, from 0, at which a text stops being valid YAML; None if all of it is valid.
 FailsAt = Callable[[str], int | None]
+#: Returns a line, which may have its end, without one error; None if it does not have that error.
+Repair = Callable[[str], str | None]
 
 # Git's conflict markers at the start of a line. The middle marker is a whole line.
 _MARKER = re.compile(r"(?:<{7}|>{7}|\|{7})(?: |$)|={7}$")
 # A key, a colon and text directly after it. With `//` after the colon it is a URI.
 _NO_SPACE = re.compile(r"""(?P<key>"[^"]+"|'[^']+'|[A-Za-z_][\w.-]*):(?!//)(?=[^\s:])""")
-_START = re.compile(r" *(?:- +)*")
+START = re.compile(r" *(?:- +)*")
 
 # The search for a cause covers this many lines before a failure.
-_NEAR = 10
+NEAR = 10
 # The search for causes parses at most this many characters. Each parse takes as long as the first.
-_MOST_PARSED = 60_000
+MOST_PARSED = 60_000
 
 
 def key_without_space(text: str) -> str | None:
@@ -62,38 +64,45 @@ def lines_without_space(file: str, text: str) -> list[Diagnostic]:
 
 
 def _missing_spaces(file: str, text: str, failure: int, fails_at: FailsAt) -> Iterator[Diagnostic]:
-    """The missing spaces at which the parser fails first, then those at which it fails with these fixed, and so on.
+    lines = text.splitlines()
+    for index in lines_to_repair(text, failure, fails_at, _with_space):
+        one = _in_line(file, lines, index)
+        if one is not None:
+            yield one
 
-    A fix is correct if the parser then reads more lines."""
-    lines, fixed = text.splitlines(), text.splitlines(keepends=True)
-    attempts = count(1)
+
+def lines_to_repair(text: str, failure: int, fails_at: FailsAt, repair: Repair) -> Iterator[int]:
+    """The lines, from 0, at which the parser fails first, then those at which it fails with these repaired, and so on.
+
+    A repair is correct if the parser then reads more lines."""
+    fixed = text.splitlines(keepends=True)
+    attempts, past_end = count(1), len(fixed) + 1  # at the line after the last one, the parser can fail
 
     def next_failure(indices: Sequence[int]) -> int | None:
-        """The failing line with ``indices`` fixed, if it is after ``failure``; the number of lines if none fails."""
-        if next(attempts) * len(text) > _MOST_PARSED:
+        """The failing line with ``indices`` fixed, if it is after ``failure``; past the end if none fails."""
+        if next(attempts) * len(text) > MOST_PARSED:
             return None
-        after = fails_at("".join(_with_space(line) if at in indices else line for at, line in enumerate(fixed)))
-        return len(lines) if after is None else after if after > failure else None
+        after = fails_at("".join(repair(line) or line if at in indices else line for at, line in enumerate(fixed)))
+        return past_end if after is None else after if after > failure else None
 
-    while (causes := _causes(lines, failure, next_failure)) is not None:
+    while True:
+        last = min(failure, len(fixed) - 1)
+        near = [index for index in range(last, max(-1, last - NEAR), -1) if repair(fixed[index]) is not None]
+        causes = _causes(near, next_failure)
+        if causes is None:
+            return
         indices, failure = causes
         for index in indices:
-            fixed[index] = _with_space(fixed[index])
-            one = _in_line(file, lines, index)
-            if one is not None:
-                yield one
-        if failure >= len(lines):
+            fixed[index] = repair(fixed[index]) or fixed[index]
+        yield from indices
+        if failure >= past_end:
             return
 
 
-def _causes(
-    lines: Sequence[str], failure: int, next_failure: Callable[[Sequence[int]], int | None]
-) -> tuple[list[int], int] | None:
-    """The fewest lines near ``failure`` whose fix lets the parser read more lines, and the next failing line."""
-    last = min(failure, len(lines) - 1)
-    near = [index for index in range(last, max(-1, last - _NEAR), -1) if _key_at(lines[index]) is not None]
+def _causes(near: Sequence[int], next_failure: Callable[[Sequence[int]], int | None]) -> tuple[list[int], int] | None:
+    """The fewest of the lines ``near`` whose repair lets the parser read more lines, and the next failing line."""
     for amount in range(1, len(near) + 1):
-        fixed, after = near[:amount], next_failure(near[:amount])
+        fixed, after = list(near[:amount]), next_failure(near[:amount])
         if after is None:
             continue
         for index in near[: amount - 1]:
@@ -106,13 +115,13 @@ def _causes(
 
 
 def _key_at(line: str) -> re.Match[str] | None:
-    start = _START.match(line)
+    start = START.match(line)
     return _NO_SPACE.match(line, start.end() if start is not None else 0)
 
 
-def _with_space(line: str) -> str:
+def _with_space(line: str) -> str | None:
     match = _key_at(line)
-    return f"{line[: match.end()]} {line[match.end() :]}" if match is not None else line
+    return f"{line[: match.end()]} {line[match.end() :]}" if match is not None else None
 
 
 def _in_line(file: str, lines: Sequence[str], index: int) -> Diagnostic | None:

@@ -113,6 +113,15 @@ class Document:
         """Whether a file, a flag or a variable sets the value at ``location``."""
         return location in self.entries
 
+    def is_editable(self, location: Location) -> bool:
+        """Whether the value at ``location`` is in a file that a fix may change."""
+        return self._layout(location) is not None
+
+    def is_in_flow(self, location: Location) -> bool:
+        """Whether the entry at ``location`` is between braces or brackets."""
+        layout = self._layout(location)
+        return layout is not None and layout.is_in_flow(location)
+
     def value(self, location: Location) -> Any:
         """The value at ``location``; None if there is none."""
         return value_at(self.data, location)

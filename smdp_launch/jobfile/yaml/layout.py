@@ -88,6 +88,11 @@ class Layout:
         end = None if slot is None or node is None else self._end(slot.key if node is slot.value else None, node)
         return None if node is None or end is None else (node.start_mark.index, end)
 
+    def is_in_flow(self, location: Location) -> bool:
+        """Whether the entry at ``location`` is between braces or brackets."""
+        slot = self._slots.get(location)
+        return slot is not None and is_flow(slot.parent)
+
     @cached_property
     def _is_json(self) -> bool:
         """Whether the file is JSON. JSON is YAML too, but other programs may read the file as JSON."""

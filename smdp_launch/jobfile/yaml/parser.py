@@ -15,7 +15,7 @@ from ruamel.yaml.reader import ReaderError
 
 from smdp_launch.diagnostics import Diagnostic, Span
 from smdp_launch.edits import split_lines
-from smdp_launch.jobfile.yaml import common_errors
+from smdp_launch.jobfile.yaml import common_errors, syntax_causes
 from smdp_launch.jobfile.yaml.document import EDITABLE, ConfigSource, Document, Entry, Location, Parsed
 from smdp_launch.jobfile.yaml.layout import Layout, is_empty, is_merge_key
 from smdp_launch.jobfile.yaml.text import quoted
@@ -151,8 +151,10 @@ class _Builder:
             mark = error.problem_mark or error.context_mark
             failure = mark.line if mark is not None else 0
             is_file, plain = self.document.source in EDITABLE, self.syntax_error(error)
-            errors = common_errors.find(self.file, text, failure, _fails_at) if is_file else []
-            return None, errors or [plain]
+            if not is_file or plain.code != "SMDP102":
+                return None, [plain]
+            errors = common_errors.find(self.file, text, failure, _fails_at)
+            return None, errors or syntax_causes.find(self.file, text, failure, error, _fails_at) or [plain]
         except (YAMLError, ValueError) as error:
             return None, [Diagnostic("SMDP102", f"not valid YAML: {_first_line(error)}", self.document.top)]
 
@@ -298,7 +300,7 @@ class _Builder:
             message, code = "the file contains more than one YAML document", "SMDP104"
             return Diagnostic(code, message, span, span.source.strip(), "put each job in a file of its own")
         is_tab = span.source[span.column - 1 : span.column] == "\t"
-        hint = "a tab cannot indent YAML: use spaces" if is_tab else _syntax_hint(problem)
+        hint = "a tab cannot indent YAML: use spaces" if is_tab else _syntax_hint(problem, span.source)
         return Diagnostic("SMDP102", f"not valid YAML: {problem}", span, span.source.strip(), hint)
 
 
@@ -335,8 +337,8 @@ def _compose_scalar(text: str) -> ScalarNode | None:
     return node if isinstance(node, ScalarNode) else None
 
 
-def _syntax_hint(problem: str) -> str:
-    if "mapping values are not allowed" in problem:
+def _syntax_hint(problem: str, line: str) -> str:
+    if "mapping values are not allowed" in problem and syntax_causes.has_second_colon(line):
         return 'text that contains ": " needs quotes'
     return "check the indentation and the quotes just before this place"
 

@@ -32,7 +32,22 @@ def source_folder(facts: Facts) -> Iterator[Problem]:
             help_ = f"write the folder that contains it: {source.parent}"
             is_entry = facts.has("script.entry") and normal_name(facts.spec.script.entry) == source.name
             meant = to_yaml(str(source.parent)) if is_entry else None
+        elif not tree.folder.exists() and (near := _similar_folder(tree.folder)) is not None:
+            folder = str(PurePosixPath(facts.spec.script.source).with_name(near.name))
+            help_ = f"did you mean {folder}?"
+            has_entry = facts.has("script.entry") and (near / facts.spec.script.entry).is_file()
+            meant = to_yaml(folder) if has_entry else None
         yield Problem(_SOURCE, f"the source folder {facts.spec.script.source} {what}", help_, replacement=meant)
+
+
+def _similar_folder(folder: Path) -> Path | None:
+    """The folder beside ``folder`` whose name is similar; None if there is none, or ``folder`` has no name."""
+    try:
+        names = [one.name for one in folder.parent.iterdir() if one.is_dir()]
+    except OSError:
+        return None
+    match = closest(folder.name, names) if folder.name not in {"", ".."} else None
+    return folder.parent / match if match is not None else None
 
 
 @rule("SMDP408", "script.source")

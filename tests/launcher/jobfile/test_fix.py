@@ -22,7 +22,9 @@ from tests.support.services.cloud import Cloud
 from tests.support.services.faulty_service import cloud_with_data
 
 #: A second error of the same file that the first one hides: no rule checks a value of the wrong type.
-UNCOVERED = {"schema-version-is-a-number": [("SMDP302", "there is no training image of PyTorch 2.10")]}
+UNCOVERED = {
+    "schema-version-is-a-number": [("SMDP303", "PyTorch 2.10 is built with CUDA 12.6; policy strict needs CUDA 11")]
+}
 
 #: One of this many mutants is tested.
 SAMPLE = 60
@@ -194,6 +196,78 @@ def test_a_metric_that_matches_no_number_needs_a_decision(tmp_path: Path) -> Non
     (one,) = check_job(write_job(tmp_path, f"{JOB}metrics: {{loss: 'loss is here'}}\n"), environ={}).diagnostics
     assert (one.code, one.edits) == ("SMDP606", ())
     assert "such as" in one.help
+
+
+#: A section as a list, the help, and the section after the fix; empty if there is none.
+LISTS = {
+    "tags:\n  - Key: team\n    Value: vision\n  - Key: a\n    Value: b\n": "tags: {team: vision, a: b}",
+    "tags: [{Value: vision, Key: team}]\n": "tags: {team: vision}",
+    "environment:\n- LEVEL: info\n": "environment: {LEVEL: info}",
+    "metrics: [{Name: loss, Regex: 'loss=(.*)'}]\n": 'metrics: {loss: "loss=(.*)"}',
+}
+LISTS_TO_DECIDE = {
+    "tags: [{Key: team, Value: 7}]\n": 'write tags: {team: "7"}',
+    "tags: [{Key: team, Value: a}, {Key: team, Value: b}]\n": "write tags: {NAME: VALUE}",
+    "tags: [team]\n": "write tags: {NAME: VALUE}",
+    "tags: [{Key: team, Value: .nan}]\n": "write tags: {NAME: VALUE}",
+    "tags: [{Key: team, Value: '${TEAM}'}]\n": "write tags: {NAME: VALUE}",
+    "environment: [{name: DB_PASSWORD, value: hunter2}]\n": "write environment: {NAME: VALUE}",
+}
+
+
+@pytest.mark.parametrize("wrong", LISTS)
+def test_list_of_a_request_becomes_a_mapping(tmp_path: Path, wrong: str) -> None:
+    fixed = fix_job(write_job(tmp_path, JOB + wrong), environ={})
+    assert named(fixed.after.diagnostics) == []
+    assert fixed.files[0].after == f"{JOB}{LISTS[wrong]}\n"
+    assert fixed.applied[0].help == f"write {LISTS[wrong]}"
+
+
+@pytest.mark.parametrize("wrong", LISTS_TO_DECIDE)
+def test_list_that_is_not_exactly_a_mapping_has_no_edit(tmp_path: Path, wrong: str) -> None:
+    found = check_job(write_job(tmp_path, JOB + wrong), environ={"TEAM": "vision"}).diagnostics
+    (one,) = [each for each in found if each.code == "SMDP203"]
+    assert (one.help, one.edits) == (LISTS_TO_DECIDE[wrong], ())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "help_", "is_exact"),
+    [
+        ("- name: train\n  s3: s3://bucket/train\n", "write channels: {train: {s3: s3://bucket/train}}", True),
+        (
+            "- ChannelName: train\n  DataSource: {S3DataSource: {S3Uri: s3://bucket/train}}\n",
+            "write channels: {train: {s3: s3://bucket/train}}",
+            True,
+        ),
+        (
+            "- ChannelName: train\n  InputMode: Pipe\n  DataSource: {S3DataSource: {S3Uri: s3://bucket/train}}\n",
+            "write channels: {train: {s3: s3://bucket/train}}",
+            False,
+        ),
+        ("- s3://bucket/train\n", "write channels: {train: {s3: s3://BUCKET/PREFIX}}", False),
+    ],
+)
+def test_channels_as_a_list_become_a_mapping(tmp_path: Path, wrong: str, help_: str, is_exact: bool) -> None:
+    text = JOB.replace('  train: {s3: "s3://bucket/train"}\n', wrong).replace("local: {channels: {train: data}}\n", "")
+    path = write_job(tmp_path, text)
+    (one,) = check_job(path, environ={}).diagnostics
+    assert (one.code, one.help, bool(one.edits)) == ("SMDP203", help_, is_exact)
+    assert named(fix_job(path, environ={}).after.diagnostics) == ([] if is_exact else named([one]))
+
+
+def test_region_without_a_hyphen_and_quotes_of_a_word_processor_are_corrected(tmp_path: Path) -> None:
+    text = JOB.replace("region: us-east-1", "region: us-east1").replace('"2.0.1"', "\u201c2.0.1\u201d")
+    fixed = fix_job(write_job(tmp_path, text), environ={})
+    assert named(fixed.after.diagnostics) == []
+    assert fixed.files[0].after == JOB.replace('"2.0.1"', "2.0.1")
+
+
+def test_folder_with_a_similar_name_is_written_if_it_contains_the_script(tmp_path: Path) -> None:
+    path = write_job(tmp_path, JOB.replace("source: src", "source: scr"))
+    assert fix_job(path, environ={}).files[0].after == JOB
+    (tmp_path / "src" / "train.py").rename(tmp_path / "src" / "main.py")
+    (one,) = check_job(path, environ={}).diagnostics
+    assert (one.code, one.help, one.edits) == ("SMDP401", "did you mean src?", ())
 
 
 # -- rounds ----------------------------------------------------------------------------------------------------------

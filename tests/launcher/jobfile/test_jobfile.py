@@ -96,6 +96,61 @@ def test_missing_key_is_reported_at_its_section() -> None:
     assert reported(JOB.replace("region: us-east-1\n", "")) == [("SMDP202", 1, "region")]
 
 
+def test_section_that_is_indented_below_another_gives_one_error() -> None:
+    output = 'output: {s3: "s3://bucket/output"}'
+    (one,) = loaded(JOB.replace(output, f"  {output}"))[1]
+    assert (one.code, one.message) == ("SMDP202", "output is indented, so it belongs to channels")
+    assert one.help == "remove the spaces before output and dedent its lines"
+    assert (one.span.line, one.span.column) == (16, 3) if one.span is not None else False
+
+
+def test_required_section_in_another_gives_one_error_without_those_of_its_keys() -> None:
+    compute = "compute:\n  instance_type: ml.p4d.24xlarge\n  instance_count: 2\n  max_run: 600\n"
+    indented = "".join(f"  {line}\n" for line in compute.replace("count: 2", "count: two").splitlines())
+    (one,) = loaded(JOB.replace(compute, indented))[1]
+    assert (one.code, one.message) == ("SMDP201", "compute is indented, so it belongs to script")
+
+
+def test_section_within_the_braces_of_another_is_reported_as_such() -> None:
+    text = JOB.replace('"s3://bucket/train"}\noutput: {s3: "s3://bucket/output"}', '"s3://bucket/train"}').replace(
+        "channels:\n  train: {s3:", "channels: {output: {s3: s3://bucket/output}, train: {s3:", 1
+    )
+    (one,) = loaded(text.replace('train"}', 'train"}}', 1))[1]
+    assert (one.message, one.help) == ("output is inside the braces of channels", "move output out of the braces")
+
+
+@pytest.mark.parametrize("where", ["tags: {name: x}\n", "environment: {name: x}\n", "framework: {name: pytorch}\n"])
+def test_name_of_another_mapping_is_not_taken_for_a_missing_key(where: str) -> None:
+    found = loaded(JOB.replace("name: small\n", "") + ("" if where.startswith("framework") else where))[1]
+    assert [(one.code, one.message) for one in found] == [("SMDP202", 'the job file needs "name"')]
+
+
+def test_required_key_outside_its_section_gives_one_error() -> None:
+    found = loaded(JOB.replace("  instance_count: 2\n", "") + "instance_count: 2\n")[1]
+    assert [(one.code, one.help) for one in found] == [("SMDP201", "the job file has `compute.instance_count` for it")]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message", "help_"),
+    [
+        ("region: us-east-1", "region: us-west2", "us-west2 is not a region", "did you mean us-west-2?"),
+        ("region: us-east-1", "region: US_GOV_WEST_1", "US_GOV_WEST_1 is not a region", "did you mean us-gov-west-1?"),
+        ("region: us-east-1", "region: us-west-2a", "us-west-2a is an availability zone", "write us-west-2"),
+        ("region: us-east-1", "region: oregon", '"oregon" is not allowed', "write a region such as us-east-1"),
+        ('"2.0.1"', "\u201c2.0.1\u201d", "the quotes \u201c \u201d are part of the text", 'use "'),
+        ("count: 2", "count: \u201c2\u201d", "the quotes \u201c \u201d are part of the text", "remove them"),
+    ],
+)
+def test_message_says_why_a_value_is_not_allowed(before: str, after: str, message: str, help_: str) -> None:
+    (one,) = loaded(JOB.replace(before, after))[1]
+    assert (one.message.partition(": ")[2], one.help) == (message, help_)
+
+
+def test_empty_section_can_be_removed_or_written_as_empty() -> None:
+    (one,) = loaded(JOB.replace("hyperparameters: {epochs: 2}", "hyperparameters:"))[1]
+    assert one.help == "remove hyperparameters:, or write hyperparameters: {}"
+
+
 def test_all_duplicate_keys_are_reported_and_the_first_counts() -> None:
     result, found = loaded(JOB + "region: eu-west-1\nrole: x\n")
     assert [(one.code, one.text) for one in found] == [("SMDP103", "region"), ("SMDP103", "role")]

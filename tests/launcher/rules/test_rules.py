@@ -129,7 +129,7 @@ def test_aws_image_is_checked_for_python_and_library(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "code", "help_"),
     [
-        ("source: src", "source: sr", "SMDP401", "folder"),
+        ("source: src", "source: sr", "SMDP401", "did you mean src?"),
         ("source: src", "source: data/part-0", "SMDP401", "folder"),
         ("entry: train.py", "entry: trian.py", "SMDP402", "did you mean train.py?"),
         ("entry: train.py", "entry: ../train.py", "SMDP403", "within `script.source`"),

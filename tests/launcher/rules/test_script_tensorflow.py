@@ -75,7 +75,7 @@ def test_script_that_uses_the_library_as_documented_is_accepted(tmp_path: Path, 
 # 440: separate models
 
 
-def test_script_without_library_is_told_how_to_join_the_job(tmp_path: Path) -> None:
+def test_script_without_library_gets_the_call_that_joins_the_job(tmp_path: Path) -> None:
     fit = only(reported(tmp_path, keras("", '"sgd"'), TENSORFLOW))
     assert fit.message == "the script does not join the job, so its 16 workers train 16 separate models"
     assert "wrap the optimizer in its DistributedOptimizer" in fit.help

@@ -76,7 +76,7 @@ def unreachable(_: str) -> None:
     raise EndpointConnectionError(endpoint_url="https://api.sagemaker")
 
 
-@pytest.mark.parametrize("runs_on", [False, True], ids=["clock stands still", "clock runs on"])
+@pytest.mark.parametrize("runs_on", [False, True], ids=["clock paused in sleep", "clock runs on"])
 def test_sleep_is_no_part_of_an_outage(monkeypatch: pytest.MonkeyPatch, runs_on: bool) -> None:
     service = ScriptedService()
     service.before = unreachable
