@@ -51,8 +51,7 @@ def validate(job: JobLike, *, settings: Settings = ()) -> Diagnostics:
 
     Args:
         job: path of a job file, a mapping with the same content, or a JobSpec.
-        settings: as for ``--set``, such as ``["compute.max_run=3600"]``, or a mapping such as
-            ``{"compute.max_run": 3600}``; for a path or a mapping.
+        settings: as for ``--set``: ``["compute.max_run=3600"]`` or ``{"compute.max_run": 3600}``; not for a JobSpec.
 
     Examples:
         >>> for one in validate({"schema": 1, "name": "no way"})[:2]:
@@ -67,8 +66,7 @@ def load(job: str | PathLike[str] | Mapping[str, object], *, settings: Settings 
     """Read a job from all configuration sources (docs/reference/job-file.md). Refuse it if there are errors.
 
     Args:
-        job: path of a job file, or a mapping with the same content; paths in a mapping are relative to the current
-            folder.
+        job: path of a job file, or a mapping with the same content, with paths relative to the current folder.
         settings: as for `validate`.
 
     Raises:
