@@ -54,7 +54,7 @@ def test_training_equals_torchs_wrapper_and_one_process_with_the_whole_batch() -
 
 
 @pytest.mark.runs
-@needs(2, 1, "multiplies no float16 on CPUs")
+@needs(2, 3, "multiplies no float16 on CPUs")
 def test_gradients_are_averaged_in_their_own_type() -> None:
     launched(
         """

@@ -196,7 +196,7 @@ def test_script_exits_while_callbacks_run_or_wait(ending: str) -> None:
 REFUSED = {
     "a device": "torch.ones(3, device='meta')",
     "a layout": "torch.ones(3).to_sparse()",
-    "a type": "torch.ones(3, dtype=torch.float8_e4m3fn) if hasattr(torch, 'float8_e4m3fn') "
+    "a type": "torch.ones(3).to(torch.float8_e4m3fn) if hasattr(torch, 'float8_e4m3fn') "
     "else torch.quantize_per_tensor(torch.ones(3), 1.0, 0, torch.quint8)",
     "a reduction": "torch.ones(3, dtype=torch.bool)",
 }
