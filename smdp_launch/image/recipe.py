@@ -94,10 +94,7 @@ def recipe(
         raise Refused(f"{'--dlc' if dlc else '--transformers'} is only for PyTorch's image: {_INSTEAD}")
     version = version or str(_recipes()["default"][framework])
     own = {} if args is None else dict(args)
-    if dlc and "BASE" not in own:
-        base = _container(framework, version)
-    else:
-        base = _base(framework, version, cuda, with_args=not dlc)
+    base = _container(framework, version, cuda, own) if dlc else _base(framework, version, cuda)
     cuda_version = own.get("CUDA", (base.cuda or "") if cuda else "")
     python = own.get("PYTHON", base.python)
     build_args = {VERSION_ARGUMENT[framework]: base.version, **base.args, "CUDA": cuda_version, "PYTHON": python}
@@ -116,24 +113,27 @@ class _Base(NamedTuple):
     args: Mapping[str, str]
 
 
-def _base(framework: str, version: str, cuda: bool, *, with_args: bool) -> _Base:
+def _base(framework: str, version: str, cuda: bool) -> _Base:
     newest, with_cuda = native_image(framework, version), native_cuda(framework, version)
     if newest is None or with_cuda is None or not re.fullmatch(r"\d+\.\d+(?:\.\d+)?", version, re.ASCII):
         images = native_images(framework)
         known = ", ".join(images) if len(images) <= 2 else f"{images[0]} to {images[-1]}"
         raise Refused(f"there is no recipe for {TITLES[framework]} {version}; the recipes are for {known}")
     full = version if version.count(".") == 2 else newest
-    args = _recipes()["args"][framework][with_cuda if cuda else "cpu"] if with_args else {}
+    args = _recipes()["args"][framework][with_cuda if cuda else "cpu"]
     return _Base(full, with_cuda, native_python(), args)
 
 
-def _container(framework: str, version: str) -> _Base:
+def _container(framework: str, version: str, cuda: bool, own: Mapping[str, str]) -> _Base:
     found = build(framework, version)
+    is_described = own.keys() >= {"BASE", "PYTHON", *(("CUDA",) if cuda else ())}
+    if found is None and is_described and _VERSION.fullmatch(version):
+        return _Base(version, own.get("CUDA"), own["PYTHON"], {})
     if found is None or not native_supports(framework, found.version):
         known = [one.version for one in builds(framework) if native_supports(framework, one.version)]
         raise Refused(
             f"AWS has no container of {TITLES[framework]} {version} that the engine supports; choose one of: "
-            f"{', '.join(known)}, or set --arg BASE=IMAGE"
+            f"{', '.join(known)}, or set --arg BASE=IMAGE --arg CUDA=VERSION --arg PYTHON=VERSION"
         )
     return _Base(found.version, found.cuda, found.python, {"BASE": training_image(found, _REGION)})
 

@@ -24,6 +24,8 @@ from smdp_launch.source.scan import data_files
 #: Bytes; larger archives are packed on disk.
 _IN_MEMORY = 16 << 20
 _NOT_RUNNING = ENDED | {"Stopping"}
+#: Metadata of an object that a local run uploaded as data of a channel: the channel's name.
+_CHANNEL = "smdp-channel"
 
 
 def submit(clients: Clients, plan: Plan, progress: Progress = ignore_progress) -> None:
@@ -167,7 +169,8 @@ def seed(clients: Clients, plan: Plan) -> None:
 
     Only for the local cloud, whose buckets are empty. Files of an earlier run at a channel's location are deleted, so
     that the job reads the current local data only. What lies below it and is no data of this channel stays: results,
-    checkpoints and other channels.
+    checkpoints and other channels. Of a whole bucket, which may have the results of any job, only what an earlier run
+    uploaded for the channel is deleted.
     """
     data: Mapping[str, Path] = plan.local.data if plan.local is not None else {}
     locations = {
@@ -188,26 +191,33 @@ def seed(clients: Clients, plan: Plan) -> None:
             clients.s3.create_bucket(Bucket=bucket)
         for name in sorted(data.keys() & locations.keys()):
             others = [one for one in locations.values() if prefix_of(one) != prefix_of(locations[name])]
-            _replace(clients, locations[name], data[name], [*outputs, *others])
+            _replace(clients, name, locations[name], data[name], [*outputs, *others])
 
     call_with_retries(clients, "the local cloud could not take the channels' data", upload_data, is_transfer=True)
 
 
-def _replace(clients: Clients, where: S3Location, path: Path, kept: Sequence[S3Location]) -> None:
+def _replace(clients: Clients, channel: str, where: S3Location, path: Path, kept: Sequence[S3Location]) -> None:
     """Args:
-    kept: if one of these is below ``where``, nothing of it is deleted.
+    kept: if one of these is below ``where``, nothing of it is deleted that is not data of the channel.
     """
     prefix = prefix_of(where)
+
+    def is_data(key: str) -> bool:
+        if prefix and not key.startswith(below):
+            return True
+        found = clients.s3.head_object(Bucket=where.bucket, Key=key)
+        return bool(found["Metadata"].get(_CHANNEL) == channel)
+
     wanted = {where.join(name).key: file for name, file in data_files(path)}
     below = tuple(prefix_of(one) for one in kept if one.bucket == where.bucket and prefix_of(one).startswith(prefix))
     pages = clients.s3.get_paginator("list_objects_v2").paginate(Bucket=where.bucket, Prefix=prefix)
     present = [one["Key"] for page in pages for one in page.get("Contents", [])]
     for key in present:
-        if key not in wanted and not key.startswith(below):
+        if key not in wanted and is_data(key):
             clients.s3.delete_object(Bucket=where.bucket, Key=key)
     for key, file in wanted.items():
         with file.open("rb") as body:
-            clients.s3.put_object(Bucket=where.bucket, Key=key, Body=body)
+            clients.s3.put_object(Bucket=where.bucket, Key=key, Body=body, Metadata={_CHANNEL: channel})
 
 
 def _is_ours(

@@ -28,11 +28,15 @@ def setting_texts(settings: Settings) -> list[str]:
 
     Raises:
         TypeError: they are one text, or a mapping has a value that is no text, number, list, mapping or path.
+        ValueError: a mapping has a number that is not finite.
     """
     if isinstance(settings, str):
         raise TypeError('settings must be a list, such as ["compute.max_run=60"]')
     if isinstance(settings, Mapping):  # JSON is YAML, as which the value of a setting is read
-        return [f"{key}={json.dumps(value, default=os.fspath)}" for key, value in settings.items()]
+        return [
+            f"{key}={json.dumps(value, default=os.fspath, ensure_ascii=False, allow_nan=False)}"
+            for key, value in settings.items()
+        ]
     return list(settings)
 
 

@@ -184,10 +184,13 @@ def test_image_on_a_container_of_aws_has_its_versions() -> None:
     chosen = recipe("pytorch", "2.5.1", cuda=True, dlc=True)
     assert (chosen.version, chosen.cuda, chosen.python) == ("2.5.1", "12.4", "3.11")
     assert chosen.args["BASE"].endswith(".amazonaws.com/pytorch-training:2.5.1-gpu-py311")
-    with pytest.raises(Refused, match=r"AWS has no container of PyTorch 2\.13\.0.* 2\.0\.0, .*--arg BASE=IMAGE"):
+    with pytest.raises(Refused, match=r"AWS has no container of PyTorch 2\.13\.0.* 2\.0\.0, .*--arg BASE=IMAGE "):
         recipe("pytorch", "2.13.0", cuda=True, dlc=True)
-    own = recipe("pytorch", "2.13.0", cuda=True, dlc=True, args={"BASE": "mine:1", "PYTHON": "3.12"})
-    assert (own.args["BASE"], own.python) == ("mine:1", "3.12")
+    args = {"BASE": "mine:1", "CUDA": "13.0", "PYTHON": "3.12"}
+    own = recipe("pytorch", "2.15.0", cuda=True, dlc=True, args=args)
+    assert (own.args["BASE"], own.cuda, own.python) == ("mine:1", "13.0", "3.12")
+    copy = recipe("pytorch", "2.5.1", cuda=True, dlc=True, args={"BASE": "mirror:1"})
+    assert (copy.args["BASE"], copy.cuda, copy.python) == ("mirror:1", "12.4", "3.11")
 
 
 @pytest.mark.parametrize("version", ["4.28 1", "latest/x", "", "4.28.1; ls"])

@@ -18,7 +18,13 @@ from smdp_entrypoint.contract.errors import ContractError, NetworkError, Program
 from smdp_entrypoint.contract.health import check_health
 from smdp_entrypoint.contract.hyperparameters import to_arguments
 from smdp_entrypoint.contract.paths import MlTree
-from smdp_entrypoint.contract.platform_files import Contract, ResourceConfig, read_contract, read_resources
+from smdp_entrypoint.contract.platform_files import (
+    Contract,
+    ResourceConfig,
+    has_checkpoint_config,
+    read_contract,
+    read_resources,
+)
 from smdp_entrypoint.contract.rank_layout import Layout, plan_layout, training_hosts
 from smdp_entrypoint.contract.settings import NETWORK_PROBE_S, HangSettings, NetworkSettings, Settings
 from smdp_entrypoint.contract.worker_variables import (
@@ -128,11 +134,12 @@ def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals:
 
 
 def _create_checkpoints(folder: Path, tree: MlTree, console: Console) -> None:
-    """Raises ContractError only in a job whose request names the folder: without one, the script may save nothing."""
+    """Raises ContractError only in a job whose request has a CheckpointConfig: without one, the platform uploads no
+    checkpoints."""
     try:
         tree.create(folder)
     except ContractError as error:
-        if folder != tree.checkpoints:
+        if has_checkpoint_config(tree):
             raise
         console.say(str(error))
 

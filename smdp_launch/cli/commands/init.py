@@ -131,7 +131,7 @@ def command(
             raise click.UsageError(f"--from excludes {', '.join(one for one, value in given.items() if value)}")
         _write_from_sdk(sdk_file, output, engine, name, notebook, force)
         return
-    if notebook and output.is_file() and not (force or entry or engine or name):
+    if notebook and output.is_file() and folder == Path() and not (force or entry or engine or name):
         _add_notebook(output)
         return
     _refuse_to_overwrite(output, force)

@@ -10,7 +10,7 @@ from typing import Any
 from smdp_launch.catalog import placeholders
 from smdp_launch.catalog.placeholders import of_hyperparameter
 from smdp_launch.draft.sdk_call.values import LOST, Made, Text, Unknown
-from smdp_launch.secret_forms import known_secrets, named_secrets, says_secret
+from smdp_launch.secret_forms import known_secrets, named_secrets, says_secret, without_forms
 
 #: A field of the job file, such as ``("compute", "max_run")``.
 At = tuple[str, ...]
@@ -115,7 +115,7 @@ class SdkJob:
 def _is_secret(name: str, value: Any) -> bool:
     if isinstance(value, Unknown | Text):
         names = re.findall(r"[\w-]+", value.source)
-        return says_secret(name) or any(map(says_secret, names))
+        return says_secret(name) or any(map(says_secret, names)) or any(known_secrets(value.source))
     return bool(named_secrets(value, name)) or (isinstance(value, str) and any(known_secrets(value)))
 
 
@@ -139,9 +139,17 @@ def shortened(text: str, width: int = 80) -> str:
 
 
 def source_of(value: Any) -> str:
-    """The expression of an unknown value."""
+    """The expression of an unknown value, with stars in place of secrets."""
+    return without_forms(_source_of(value))
+
+
+def _source_of(value: Any) -> str:
     if isinstance(value, Unknown | Text):
         return value.source
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name!r}: {_source_of(one)}' for name, one in value.items())}}}"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return f"[{', '.join(map(_source_of, value))}]"
     return f"{value.path}(...)" if isinstance(value, Made) else repr(value)
 
 

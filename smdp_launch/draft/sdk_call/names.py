@@ -26,18 +26,31 @@ class Binding(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A mapping gets an entry, or those of another mapping if there is no ``key``."""
+    """A mapping gets an entry, or those of another mapping if there is no ``key``.
+
+    Args:
+        function: the innermost one with the change; None for a change outside of functions.
+    """
 
     name: str
     key: ast.expr | None
     value: ast.expr
+    function: Function | None
+
+    def is_seen_at(self, node: ast.AST) -> bool:
+        """Whether ``node`` is in the function of the change."""
+        return self.function is None or _has_line(self.function, getattr(node, "lineno", 0))
+
+
+def _has_line(function: Function, line: int) -> bool:
+    return function.lineno <= line <= (function.end_lineno or sys.maxsize)
 
 
 def bindings(tree: ast.Module) -> Iterator[Binding]:
     calls = [one for one in ast.walk(tree) if isinstance(one, ast.Call)]
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from _parameters(node, [one for one in calls if tail(one.func) == node.name])
+            yield from _parameters(node, [one for one in calls if _is_call_of(one, node.name)])
         elif isinstance(node, ast.For | ast.AsyncFor):
             names = (one.id for one in ast.walk(node.target) if isinstance(one, ast.Name))
             yield from (Binding(one, None, (node.target.lineno, node.target.col_offset)) for one in names)
@@ -45,6 +58,15 @@ def bindings(tree: ast.Module) -> Iterator[Binding]:
             yield Binding(node.target.id, None, (node.lineno, sys.maxsize))
         else:
             yield from (Binding(name, value, (value.lineno, sys.maxsize)) for name, value in _assigned(node))
+
+
+def _is_call_of(call: ast.Call, name: str) -> bool:
+    """Whether it is a call of a function or method of this file: ``run(...)`` is, ``subprocess.run(...)`` is not."""
+    return dotted(call.func) in (name, f"self.{name}", f"cls.{name}")
+
+
+def called_names(tree: ast.Module) -> frozenset[str]:
+    return frozenset(tail(one.func) for one in ast.walk(tree) if isinstance(one, ast.Call))
 
 
 def _assigned(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
@@ -93,13 +115,25 @@ def _passed(call: ast.Call, name: str, position: int | None) -> ast.expr | None:
     return next((one.value for one in call.keywords if one.arg == name), None)
 
 
-def changes(tree: ast.Module) -> Iterator[Change]:
+def changes(tree: ast.Module) -> list[Change]:
+    """In the order of the lines."""
+    functions = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+    def function_of(value: ast.expr) -> Function | None:
+        around = (one for one in functions if _has_line(one, value.lineno))
+        return max(around, key=lambda one: one.lineno, default=None)
+
+    found = [Change(name, key, value, function_of(value)) for name, key, value in _changed(tree)]
+    return sorted(found, key=lambda one: (one.value.lineno, one.value.col_offset))
+
+
+def _changed(tree: ast.Module) -> Iterator[tuple[str, ast.expr | None, ast.expr]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
             for one in node.targets:
                 if isinstance(one, ast.Subscript) and isinstance(one.value, ast.Name):
-                    yield Change(one.value.id, one.slice, node.value)
+                    yield one.value.id, one.slice, node.value
         elif isinstance(node, ast.Call) and dotted(node.func).endswith(".update"):
             name = dotted(node.func).removesuffix(".update")
-            yield from (Change(name, None, one) for one in node.args)
-            yield from (Change(name, ast.Constant(one.arg), one.value) for one in node.keywords if one.arg)
+            yield from ((name, None, one) for one in node.args)
+            yield from ((name, ast.Constant(one.arg), one.value) for one in node.keywords if one.arg)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from smdp_launch.draft.sdk_call.names import Binding, Change, bindings, changes
+from smdp_launch.draft.sdk_call.names import Binding, Change, bindings, called_names, changes
 from smdp_launch.secret_forms import named_secrets
 from smdp_launch.source.syntax.scopes import dotted, tail
 
@@ -84,6 +84,7 @@ class Values:
             self._bound.setdefault(binding.name, []).append(binding)
         for change in changes(tree):
             self._changes.setdefault(change.name, []).append(change)
+        self._called = called_names(tree)
 
     def of(self, node: ast.expr, depth: int = 0) -> Any:
         """The value of ``node``, where names have the values that they were last assigned above it."""
@@ -120,6 +121,10 @@ class Values:
             if not since < one.value.lineno < node.lineno:
                 continue
             inner = self.of(one.value, depth)
+            if not one.is_seen_at(node):  # of another function, which may be called before or after
+                if one.function is None or one.function.name not in self._called:
+                    continue
+                inner = Unknown(_source(one.value))
             if one.key is None:
                 _merge(result, inner, one.value)
             else:

@@ -236,3 +236,43 @@ def test_unpacked_values_that_cannot_be_read_are_reported(tmp_path: Path) -> Non
         "script.hyperparameters may lack entries: `**more` cannot be read from the file",
         "not taken over: **settings",
     ]
+
+
+def test_changes_of_a_mapping_apply_in_the_order_of_the_lines(tmp_path: Path) -> None:
+    text = f"""hp = {{"lr": 0.1, "wd": 0}}
+def never_called():
+    hp["lr"] = 99
+def called():
+    hp["wd"] = 1
+called()
+with open("x") as file:
+    hp["epochs"] = 7
+hp["epochs"] = 9
+est = {CALL[:-1]} hyperparameters=hp)
+est.fit({INPUTS})
+"""
+    _, job = drafted(tmp_path, "x.py", text)
+    assert job["script"]["hyperparameters"] == {"lr": 0.1, "wd": "your-wd", "epochs": 9}
+
+
+def test_call_of_another_module_gives_a_parameter_no_value(tmp_path: Path) -> None:
+    text = f"""subprocess.run("aws configure list", shell=True)
+def run(type_="ml.p3dn.24xlarge"):
+    est = {CALL.replace('"ml.p4d.24xlarge"', "type_")}
+    est.fit({INPUTS})
+"""
+    _, job = drafted(tmp_path, "x.py", text)
+    assert job["compute"]["instance_type"] == "ml.p3dn.24xlarge"
+
+
+def test_secrets_of_a_known_form_are_in_no_comment_or_note(tmp_path: Path) -> None:
+    secret = f"hf_{'aB' * 18}"
+    values = f"{{'cfg': make('{secret}'), 'deep': {{'key1': open_('{secret}')}}}}"
+    text = f"""est = {CALL[:-1]} hyperparameters={values}, tags=pick("{secret}"), subnets=pick("{secret}"))
+est.fit({INPUTS})
+"""
+    text = text.replace('entry_point="train.py"', f'entry_point=pick("{secret}")')
+    ran, _ = drafted(tmp_path, "x.py", text)
+    shown = (tmp_path / "job.yaml").read_text() + ran.stdout + ran.stderr
+    assert secret not in shown
+    assert "Unknown(" not in shown

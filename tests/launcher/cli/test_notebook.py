@@ -52,6 +52,16 @@ def test_init_writes_the_notebook_and_excludes_it_from_the_source(smdp_launch: C
     assert (job_folder / "src" / ".smdpignore").read_text() == "/mine.ipynb\n"
 
 
+def test_notebook_of_another_folder_is_refused_beside_an_existing_job_file(
+    smdp_launch: Command, job_folder: Path
+) -> None:
+    write_job(job_folder)
+    ran = smdp_launch("init", "src", "--notebook", "--yes")
+    assert ran.returncode == ExitCode.REFUSED
+    assert "job.yaml exists" in ran.stderr
+    assert not (job_folder / "job.ipynb").exists()
+
+
 def test_existing_job_file_gets_a_notebook_and_is_kept(smdp_launch: Command, job_folder: Path) -> None:
     path = write_job(job_folder)
     before = path.read_bytes()

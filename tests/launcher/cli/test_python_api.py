@@ -98,9 +98,12 @@ def test_refusal_leaves_out_warnings_and_shows_newlines_as_one_line() -> None:
 
 
 def test_settings_can_be_a_mapping() -> None:
-    settings = {"compute.instance_count": 3, "script.hyperparameters": {"epochs": "2"}, "script.source": Path("src")}
+    hyperparameters = {"epochs": "2", "prompt": "\N{ROCKET}"}
+    settings = {"compute.instance_count": 3, "script.hyperparameters": hyperparameters, "script.source": Path("src")}
     spec = smdp_launch.load("job.yaml", settings=settings)
-    assert (spec.compute.instance_count, spec.script.hyperparameters) == (3, {"epochs": "2"})
+    assert (spec.compute.instance_count, spec.script.hyperparameters) == (3, hyperparameters)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        smdp_launch.load("job.yaml", settings={"script.hyperparameters.lr": float("inf")})
 
 
 @pytest.mark.parametrize("name", ["validate", "load", "plan", "launch"])

@@ -101,8 +101,16 @@ def _groups(raw: dict[str, Any], hosts: list[str], path: Path) -> list[dict[str,
     return list(groups)
 
 
+def has_checkpoint_config(tree: MlTree) -> bool:
+    return _checkpoint_config(tree).exists()
+
+
+def _checkpoint_config(tree: MlTree) -> Path:
+    return tree.config / "checkpointconfig.json"
+
+
 def _checkpoints(tree: MlTree) -> Path:
-    path = tree.config / "checkpointconfig.json"
+    path = _checkpoint_config(tree)
     local = _text(_read_object(path), "LocalPath", path)
     return tree.locate(local) if local else tree.checkpoints
 

@@ -34,14 +34,17 @@ def test_checkpoint_folder_below_opt_ml_is_relative_to_the_tree(host: Host) -> N
     assert read_contract(MlTree(host.root)).checkpoints == Path("/scratch")
 
 
-def test_checkpoint_folder_that_cannot_be_created_ends_the_job_only_if_the_request_names_it(host: Host) -> None:
+def test_checkpoint_folder_that_cannot_be_created_ends_only_a_job_with_checkpoints(host: Host) -> None:
     host.job("print('trained')")
     (host.root / "checkpoints").touch()
     assert host.run() == 0
     assert "checkpoints cannot be created: File exists." in host.text
+    host.config("checkpointconfig.json", {"S3Uri": "s3://b/c", "LocalPath": "/opt/ml/checkpoints"})
+    assert host.run() == 1
+    assert host.failure.startswith(f"The folder {host.root}/checkpoints cannot be created: File exists.")
     host.config("checkpointconfig.json", {"S3Uri": "s3://b/c", "LocalPath": "/opt/ml/checkpoints/here"})
     assert host.run() == 1
-    assert host.failure.startswith(f"The folder {host.root}/checkpoints/here cannot be created: Not a directory.")
+    assert f"The folder {host.root}/checkpoints/here cannot be created: Not a directory." in host.failure
 
 
 @pytest.mark.parametrize(

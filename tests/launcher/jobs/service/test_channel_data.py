@@ -52,3 +52,29 @@ def test_results_at_the_channel_itself_stay(tmp_path: Path) -> None:
         seed(clients, plan)
         found = clients.s3.list_objects_v2(Bucket="bucket")["Contents"]
     assert [one["Key"] for one in found] == ["part-0", "small-1/output/model.tar.gz"]
+
+
+def test_data_in_a_whole_bucket_leaves_the_results_of_other_jobs(tmp_path: Path) -> None:
+    text = JOB.replace("s3://bucket/train", "s3://bucket").replace("s3://bucket/output", "s3://bucket/new")
+    plan = plan_of(write_job(tmp_path, text), LocalRun(1, 1, {"train": tmp_path / "data"}))
+    others = ["job-b/output/model.tar.gz", "saved/job-b/checkpoint-5.pt"]
+    with local_cloud(tmp_path / "state")() as clients:
+        seed(clients, plan)
+        for key in others:
+            clients.s3.put_object(Bucket="bucket", Key=key, Body=b"x")
+        (tmp_path / "data" / "part-0").rename(tmp_path / "data" / "part-1")
+        seed(clients, plan)
+        found = clients.s3.list_objects_v2(Bucket="bucket")["Contents"]
+    assert [one["Key"] for one in found] == sorted([*others, "part-1"])
+
+
+def test_old_data_is_deleted_where_the_output_is_at_the_channel(tmp_path: Path) -> None:
+    text = JOB.replace("s3://bucket/output", "s3://bucket/train")
+    plan = plan_of(write_job(tmp_path, text), LocalRun(1, 1, {"train": tmp_path / "data"}))
+    with local_cloud(tmp_path / "state")() as clients:
+        seed(clients, plan)
+        clients.s3.put_object(Bucket="bucket", Key="train/small-1/output/model.tar.gz", Body=b"x")
+        (tmp_path / "data" / "part-0").rename(tmp_path / "data" / "part-1")
+        seed(clients, plan)
+        found = clients.s3.list_objects_v2(Bucket="bucket")["Contents"]
+    assert [one["Key"] for one in found] == ["train/part-1", "train/small-1/output/model.tar.gz"]
