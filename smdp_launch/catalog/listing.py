@@ -18,6 +18,7 @@ from smdp_launch.catalog.frameworks import (
     minimum,
     native_cuda,
     native_images,
+    native_python,
     native_supports,
     parts,
 )
@@ -77,9 +78,16 @@ def list_prices(region: str, table: PriceTable) -> Listing:
 
 
 def list_frameworks(framework: str | None = None, policy: str | None = None, engine: str | None = None) -> Listing:
-    rows = [_framework_row(one) for one in _images_of(framework)]
-    if framework != HUGGINGFACE:
-        rows += [_native_row(name, one) for name in _names(framework) for one in _only_native(name)]
+    """The versions of each framework in AWS's images, and those that only the native engine has images of.
+
+    For the native engine: the versions that it supports, with the Python and CUDA of its own image.
+    """
+    names = [] if framework == HUGGINGFACE else _names(framework)
+    if engine == "native":
+        rows = [_native_row(name, one) for name in names for one in _native_versions(name)]
+    else:
+        rows = [_framework_row(one) for one in _images_of(framework)]
+        rows += [_native_row(name, one) for name in names for one in _only_native(name)]
     return _listing("frameworks", "frameworks", _narrowed(rows, policy, engine))
 
 
@@ -121,6 +129,12 @@ def _only_native(framework: str) -> list[str]:
     return [version for version in native_images(framework) if version not in known]
 
 
+def _native_versions(framework: str) -> list[str]:
+    """The versions that the native engine supports, as far as the catalogue knows them, oldest first."""
+    known = {*native_images(framework), *(one.version for one in builds(framework))}
+    return sorted((one for one in known if native_supports(framework, one)), key=parts)
+
+
 def _instance_row(one: Instance, region: str | None) -> Row:
     sources = {name: source_of(one, name) for name in table("instances")["cells"]}
     row = {**one._asdict(), "from_memory": sorted(one.from_memory)}
@@ -158,11 +172,13 @@ def _framework_row(one: Build | Pair) -> Row:
 
 
 def _native_row(framework: str, version: str) -> Row:
-    """A version without an image of AWS. Its Python version depends on the user's image."""
-    empty = dict.fromkeys(("transformers", "python", "smddp", "image_tag"))
-    cuda = native_cuda(framework, version)
-    policy = "strict" if is_cuda_11(cuda) else "extended"
-    return {**empty, "framework": framework, "version": version, "cuda": cuda, "native": True, "policy": policy}
+    """A version in an image with the native engine: that of ``image build`` if it has a recipe, else the user's own."""
+    empty = dict.fromkeys(("transformers", "smddp", "image_tag"))
+    of_image, of_aws = native_cuda(framework, version), build(framework, version)
+    python = native_python() if of_image is not None else None
+    cuda = of_image or (of_aws.cuda if of_aws is not None else None)
+    row = {"framework": framework, "version": version, "python": python, "cuda": cuda, "native": True}
+    return {**empty, **row, "policy": "strict" if is_cuda_11(cuda) else "extended"}
 
 
 def _narrowed(rows: Iterable[Row], policy: str | None, engine: str | None) -> list[Row]:

@@ -40,7 +40,7 @@ def command() -> None:
 @command.command("build", short_help="Build the training image on this machine.")
 @click.option("--framework", type=click.Choice(["pytorch", "tensorflow"]), default="pytorch", help="Default: pytorch.")
 @click.option("--version", metavar="VERSION", help="Framework version. Default: PyTorch 2.0.1, TensorFlow 2.14.1.")
-@click.option("--cuda/--cpu", "cuda", default=True, help="Include CUDA 11.8, or build for CPUs. Default: --cuda.")
+@click.option("--cuda/--cpu", "cuda", default=True, help="Include CUDA, or build for CPUs. Default: --cuda.")
 @click.option(
     "--transformers", metavar="VERSION", help="Include this version of Hugging Face transformers (PyTorch only)."
 )

@@ -79,6 +79,11 @@ def test_lists_are_filtered_by_options(smdp_launch: Command) -> None:
     ours = {(name, version) for name in names for version in native_images(name)}
     theirs = {(name, one.version) for name in names for one in builds(name) if native_supports(name, one.version)}
     assert {(one["framework"], one["version"]) for one in native} == ours | theirs
+    strict_too = rows(smdp_launch, "frameworks", "--engine", "native", "--policy", "strict", "--framework", "pytorch")
+    assert {"2.0.1": "11.8", "2.4.0": "11.8", "2.7.1": "11.8"}.items() <= {
+        str(one["version"]): one["cuda"] for one in strict_too
+    }.items()
+    assert "2.8.0" not in [one["version"] for one in strict_too]
     held = rows(smdp_launch, "frameworks", "--engine", "smdistributed", "--policy", "strict")
     assert all(one["smddp"] and str(one["cuda"]).startswith("11.") for one in held)
     assert all(one["transformers"] for one in rows(smdp_launch, "frameworks", "--framework", "huggingface"))
