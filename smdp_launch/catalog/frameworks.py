@@ -99,6 +99,12 @@ def native_images(framework: str) -> list[str]:
     return list(table("frameworks")["native"]["images"][framework])
 
 
+def native_versions(framework: str) -> list[str]:
+    """The versions that the native engine supports, as far as this table knows them, oldest first."""
+    known = {*native_images(framework), *versions(framework)}
+    return sorted((one for one in known if native_supports(framework, one)), key=parts)
+
+
 def native_python() -> str:
     """The Python version of every image that ``image build`` makes."""
     return str(table("frameworks")["native"]["python"])
@@ -111,9 +117,12 @@ def native_image(framework: str, version: str) -> str | None:
 
 
 def native_cuda(framework: str, version: str) -> str | None:
-    """The CUDA version of the image that ``image build`` makes for ``version``; None if it has no recipe for it."""
-    found = native_image(framework, version)
-    return None if found is None else str(table("frameworks")["native"]["images"][framework][found])
+    """The CUDA version of the image that ``image build`` makes for ``version``. Without a recipe for it, that of AWS's
+    image; None if there is none either."""
+    found, of_aws = native_image(framework, version), build(framework, version)
+    if found is not None:
+        return str(table("frameworks")["native"]["images"][framework][found])
+    return of_aws.cuda if of_aws is not None else None
 
 
 def is_cuda_11(cuda: str | None) -> bool:

@@ -17,9 +17,11 @@ from smdp_launch.catalog.frameworks import (
     matches,
     minimum,
     native_cuda,
+    native_image,
     native_images,
     native_python,
     native_supports,
+    native_versions,
     parts,
 )
 from smdp_launch.catalog.instances import Instance, instances, source_of, supported_instances
@@ -84,7 +86,7 @@ def list_frameworks(framework: str | None = None, policy: str | None = None, eng
     """
     names = [] if framework == HUGGINGFACE else _names(framework)
     if engine == "native":
-        rows = [_native_row(name, one) for name in names for one in _native_versions(name)]
+        rows = [_native_row(name, one) for name in names for one in native_versions(name)]
     else:
         rows = [_framework_row(one) for one in _images_of(framework)]
         rows += [_native_row(name, one) for name in names for one in _only_native(name)]
@@ -129,12 +131,6 @@ def _only_native(framework: str) -> list[str]:
     return [version for version in native_images(framework) if version not in known]
 
 
-def _native_versions(framework: str) -> list[str]:
-    """The versions that the native engine supports, as far as the catalogue knows them, oldest first."""
-    known = {*native_images(framework), *(one.version for one in builds(framework))}
-    return sorted((one for one in known if native_supports(framework, one)), key=parts)
-
-
 def _instance_row(one: Instance, region: str | None) -> Row:
     sources = {name: source_of(one, name) for name in table("instances")["cells"]}
     row = {**one._asdict(), "from_memory": sorted(one.from_memory)}
@@ -174,9 +170,8 @@ def _framework_row(one: Build | Pair) -> Row:
 def _native_row(framework: str, version: str) -> Row:
     """A version in an image with the native engine: that of ``image build`` if it has a recipe, else the user's own."""
     empty = dict.fromkeys(("transformers", "smddp", "image_tag"))
-    of_image, of_aws = native_cuda(framework, version), build(framework, version)
-    python = native_python() if of_image is not None else None
-    cuda = of_image or (of_aws.cuda if of_aws is not None else None)
+    python = native_python() if native_image(framework, version) is not None else None
+    cuda = native_cuda(framework, version)
     row = {"framework": framework, "version": version, "python": python, "cuda": cuda, "native": True}
     return {**empty, **row, "policy": "strict" if is_cuda_11(cuda) else "extended"}
 

@@ -83,7 +83,8 @@ def choose_build(framework: str, engine: Engine, library: str | None, requiremen
     if pinned is None or refusal:
         return Choice(best, "strict", f"{reason}; {refusal}", best.cuda)
     where = f"{REQUIREMENTS_FILE}, line {required.line}"
-    cuda = (native_cuda(framework, pinned.version) if engine == "native" else None) or pinned.cuda
+    of_native = native_cuda(framework, pinned.version) if engine == "native" else None
+    cuda = of_native or pinned.cuda
     is_strict = is_cuda_11(cuda) or engine in TORCH_DISTRIBUTED
     return Choice(pinned, "strict" if is_strict else "extended", where, cuda)
 

@@ -120,8 +120,7 @@ def _put_policy(job: SdkJob) -> None:
         return
     framework, version = job.values["framework", "name"], job.values["framework", "version"]
     known = build(framework, version)
-    of_image = native_cuda(framework, version) if engine == "native" else None
-    cuda = of_image or (known.cuda if known is not None else None)
+    cuda = native_cuda(framework, version) if engine == "native" else known.cuda if known is not None else None
     is_later = cuda is not None and not is_cuda_11(cuda)
     is_other_type = type_ not in supported_instances("strict", engine) and type_ in supported_instances(
         "extended", engine

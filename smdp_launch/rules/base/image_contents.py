@@ -13,9 +13,8 @@ from smdp_launch.catalog.frameworks import (
     minimum,
     native_cuda,
     native_image,
-    native_images,
     native_python,
-    native_supports,
+    native_versions,
     parts,
     torchrun_since,
     versions,
@@ -152,8 +151,7 @@ def suitable_versions(facts: Facts) -> list[str]:
     """
     name, engine = facts.spec.framework.name, facts.spec.engine
     strict = facts.spec.policy != "extended" and engine not in TORCH_DISTRIBUTED
-    ours = [one for one in {*versions(name), *native_images(name)} if native_supports(name, one)]
-    known = sorted(ours, key=parts) if engine == "native" else versions(name)
+    known = native_versions(name) if engine == "native" else versions(name)
     first = torchrun_since() if engine in TORCH_DISTRIBUTED else minimum(name)
     recent = [one for one in known if parts(one) >= parts(first)]
     allowed = [one for one in recent if not strict or _has_cuda_11(name, one, engine == "native")]
@@ -162,8 +160,7 @@ def suitable_versions(facts: Facts) -> list[str]:
 
 def _has_cuda_11(name: str, version: str, native: bool) -> bool:
     known = build(name, version)
-    of_image = native_cuda(name, version) if native else None
-    return is_cuda_11(of_image or (known.cuda if known is not None else None))
+    return is_cuda_11(native_cuda(name, version) if native else known.cuda if known is not None else None)
 
 
 def _library(name: str, version: str) -> bool:

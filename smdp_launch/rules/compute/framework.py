@@ -107,7 +107,8 @@ def cuda_11(facts: Facts) -> Iterator[Problem]:
         framework = facts.spec.framework
         contents = image_contents.aws_image(facts)
         title = contents.title if contents is not None else f"{TITLES[framework.name]} {framework.version}"
-        version = _native_cuda(facts) if facts.spec.engine == "native" else contents.cuda if contents else None
+        of_native = native_cuda(framework.name, framework.version) if facts.spec.engine == "native" else None
+        version = of_native or (contents.cuda if contents is not None else None)
         cuda = f"CUDA {version}" if version is not None else "a later CUDA"
         suitable = image_contents.suitable_versions(facts)
         newest = f'write "{suitable[-1]}", the newest version with CUDA 11, or ' if suitable else "write "
@@ -125,18 +126,12 @@ def needs_another_cuda(facts: Facts) -> bool:
     if facts.spec.policy != "strict" or facts.spec.engine not in WITH_POLICY:
         return False
     if native:
-        cuda = _native_cuda(facts)
+        cuda = native_cuda(framework.name, framework.version)
         return native_supports(framework.name, framework.version) and (
             not is_cuda_11(cuda) if cuda is not None else _is_newer_than_images(framework.name, framework.version)
         )
     contents, of_tag = image_contents.aws_image(facts), image_contents.tag(facts).cuda
     return contents is not None and not is_cuda_11(contents.cuda) and not is_cuda_11(of_tag)
-
-
-def _native_cuda(facts: Facts) -> str | None:
-    framework, contents = facts.spec.framework, image_contents.aws_image(facts)
-    of_image = native_cuda(framework.name, framework.version)
-    return of_image or (contents.cuda if contents is not None else None)
 
 
 def _is_newer_than_images(name: str, version: str) -> bool:
