@@ -14,9 +14,16 @@ from smdp_entrypoint.hangs.cause import is_hang
 from smdp_entrypoint.hangs.watch import HangWatch
 from smdp_entrypoint.network.probe import NetworkProbe
 from smdp_entrypoint.preparation import Job
-from smdp_entrypoint.processes.child import Child, ExitStatus
+from smdp_entrypoint.processes.child import Child
 from smdp_entrypoint.processes.console import Console
-from smdp_entrypoint.processes.failure import Failure, failure_text, find_failure, first_cause
+from smdp_entrypoint.processes.failure import (
+    Failure,
+    failure_text,
+    find_failure,
+    first_cause,
+    has_certain_cause,
+    killed_from_outside,
+)
 from smdp_entrypoint.processes.failure_file import FailureFile
 from smdp_entrypoint.processes.signals import Signals
 from smdp_entrypoint.processes.supervisor import Hooks, Supervisor
@@ -25,8 +32,6 @@ from smdp_entrypoint.resources.gpus import Gpus
 from smdp_entrypoint.resources.recorder import Recorder
 from smdp_entrypoint.resources.sampler import Sampler
 from smdp_entrypoint.resources.system_files import SystemFiles
-
-_OUR_SIGNALS = (signal.SIGTERM, signal.SIGKILL)
 
 
 class Training:
@@ -126,9 +131,8 @@ class Training:
     def _is_excused(self, child: Child, failure: Failure) -> bool:
         """Whether the worker ended only because the supervisor sent it a signal."""
         signalled = child.pid in self._supervisor.signalled
-        return (
-            signalled and not failure.error and child.exit_status is not None and _died_of_our_signal(child.exit_status)
-        )
+        status = child.exit_status
+        return signalled and not failure.error and status is not None and killed_from_outside(status)
 
     def _network_failed(self, reason: str) -> None:
         """End the job on all hosts: a thread calls this on the first host. The workers have not failed."""
@@ -147,9 +151,15 @@ class Training:
                 return
             self.console.event("worker_exit", **failure.event_fields())
 
-    def _name_cause(self) -> None:
+    def _failures(self) -> list[Failure]:
         failures = [failure for failure in map(self._failure, self.children) if failure]
-        self.cause = first_cause(failures)
+        ending = self.peers.ending
+        if ending is not None and has_certain_cause([ending.precedence]):
+            return [failure for failure in failures if not failure.may_be_handled]
+        return failures
+
+    def _name_cause(self) -> None:
+        self.cause = first_cause(self._failures())
         self._report(self.cause)
         self.console.say(f"first failure: {self.cause.summary}")
         record_failure(self.file, failure_text(self.cause), self.console)
@@ -168,7 +178,7 @@ class Training:
 
     def _answer_others(self) -> None:
         """Report to the other hosts what failed on this host: their failure may be a consequence of it."""
-        if any(map(self._failure, self.children)):
+        if self._failures():
             self._name_cause()
         else:
             self.peers.report(None)
@@ -181,7 +191,7 @@ class Training:
             self.console.say("all workers exited successfully")
             self._write_success()
             return 0
-        if self.cause is None and any(map(self._failure, self.children)):
+        if self.cause is None and self._failures():
             self._name_cause()
         verdict = self.peers.verdict_within()
         if verdict is not None and (verdict.host != self.job.layout.current_host or self.cause is None):
@@ -209,11 +219,6 @@ class Training:
             self.tree.success.write_text("", encoding="utf-8")
         except OSError as error:
             self.console.say(f"{self.tree.success} cannot be written: {error.strerror}")
-
-
-def _died_of_our_signal(status: ExitStatus) -> bool:
-    """Whether SIGTERM or SIGKILL ended the worker; a shell in between reports 128 + the signal's number."""
-    return status.signum in _OUR_SIGNALS or status.code in tuple(128 + signum for signum in _OUR_SIGNALS)
 
 
 def record_failure(file: FailureFile, text: str, console: Console) -> None:

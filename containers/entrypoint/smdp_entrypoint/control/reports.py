@@ -6,7 +6,14 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from smdp_entrypoint.processes.failure import LONGEST_FILE, SAME_MOMENT_S, Failure, precedence
+from smdp_entrypoint.processes.failure import (
+    LONGEST_FILE,
+    MAY_BE_HANDLED,
+    SAME_MOMENT_S,
+    Failure,
+    has_certain_cause,
+    precedence,
+)
 
 _LONGEST_SUMMARY = LONGEST_FILE
 
@@ -14,7 +21,7 @@ _LONGEST_SUMMARY = LONGEST_FILE
 @dataclass(frozen=True)
 class Report:
     """`began` is in seconds since 1970 on the reporting host's clock; `precedence` as in `failure`: 0 for a crash,
-    which no other host can cause, 2 for an error that looks like a lost peer; `code` is the job's exit code."""
+    which no other host can cause, `LOST_PEER`, `MAY_BE_HANDLED`, else 1; `code` is the job's exit code."""
 
     host: str
     began: float
@@ -43,7 +50,10 @@ class Report:
 
 
 def first_report(reports: list[Report]) -> Report:
-    """The report that began first; among reports of the same moment, the one that no other failure can have caused."""
+    """The report that began first; among reports of the same moment, the one that no other failure can have caused. An
+    exception that its script may have handled counts only where all other failures look like lost peers."""
+    if has_certain_cause(report.precedence for report in reports):
+        reports = [report for report in reports if report.precedence != MAY_BE_HANDLED]
     earliest = min(report.began for report in reports)
     together = [report for report in reports if report.began - earliest <= SAME_MOMENT_S]
     return min(together, key=lambda report: (report.precedence, report.began, report.host))

@@ -26,6 +26,8 @@ _PHASES = ("input", "copy", "forward", "backward", "exchange", "optimizer", "che
 #: The phase in which a rank waits for other ranks.
 EXCHANGE = "exchange"
 INPUT = "input"
+#: Between two steps, or after the last one.
+OTHER = "other"
 
 
 @dataclass
@@ -126,7 +128,7 @@ def _phase(fields: Mapping[str, Any], window: float) -> str | None:
     longest = max(_PHASES, key=lambda name: _number(fields, f"{name}_s"))
     if _number(fields, f"{longest}_s") > window / 2:
         return longest
-    return "other" if _number(fields, "other_s") > window / 2 else None
+    return OTHER if _number(fields, "other_s") > window / 2 else None
 
 
 def _number(fields: Mapping[str, Any], name: str) -> float:

@@ -2,6 +2,7 @@
 
     a rank makes no progress for its limit       the stacks of all processes, the event `hang`, and the cause in the log
     for twice its limit, if hangs end the job     the first host ends the job; the failure text names the cause
+    a rank computes between or after its steps    the job is not ended, for `LONGEST_BUSY_S`
     it makes progress again                       a line says so
 
 The supervisor's loop passes the lines and calls `turn`, which does not block: a thread reads the stacks. Each host
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Callable, Mapping
 
@@ -21,8 +23,9 @@ from smdp_entrypoint.contract.settings import HangSettings
 from smdp_entrypoint.control.peers import Peers
 from smdp_entrypoint.control.reports import Report
 from smdp_entrypoint.hangs.cause import RankState, failure_text, state_messages, summary
-from smdp_entrypoint.hangs.progress import EXCHANGE, INPUT, RankProgress
+from smdp_entrypoint.hangs.progress import EXCHANGE, INPUT, LONGEST_BUSY_S, OTHER, RankProgress
 from smdp_entrypoint.hangs.stacks import VARIABLE, ProcessStack, Stacks
+from smdp_entrypoint.hangs.work import Work
 from smdp_entrypoint.processes.console import Console
 
 # The other hosts see the same hang within the window of their ranks' measurements.
@@ -30,6 +33,15 @@ _SETTLE_S = 2.0
 _MOST_LINES = 80  # of one process's stack in the log
 _FRAMES = 8  # of the cause, in the failure text
 _LAST_S = 4.0
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """What a host says about the end of the job: whether one of its ranks hangs for long enough, and whether one
+    computes outside its steps."""
+
+    end: bool = False
+    wait: bool = False
 
 
 class HangWatch:
@@ -55,7 +67,9 @@ class HangWatch:
         self._states: dict[int, RankState] = {}  # on the first host: of the whole job
         self._decide_at: float | None = None
         self._is_over = False  # the script has reported its last step, or the job ends
-        self._has_asked = False
+        self._work = Work()
+        self._wish = _Wish()
+        self._wishes: dict[str, _Wish] = {}  # on the first host: of all hosts
 
     @property
     def variables(self) -> dict[str, str]:
@@ -80,12 +94,13 @@ class HangWatch:
             return
         hanging = self._hanging(now, 1)
         if self._reported_at is not None and not hanging:
-            self._resume(now)
+            if self._thread is None or not self._thread.is_alive():  # else the report would follow its end
+                self._resume(now)
         elif self._reported_at is None and hanging:
             self._reported_at = now
             self._start_thread(now)
         if self._settings.action == "end":
-            self._handle_end(now)
+            self._handle_end(hanging, now)
 
     def finish(self) -> None:
         if self._thread is not None:
@@ -105,12 +120,11 @@ class HangWatch:
 
     def _resume(self, now: float) -> None:
         lasted = now - (self._reported_at or now)
-        self._reported_at, self._has_asked = None, False
+        self._reported_at, self._wish = None, _Wish()
+        self._take_wish(self._layout.current_host, self._wish, now)
         with self._lock:
             own = set(self._ranks)
             self._states = {rank: state for rank, state in self._states.items() if rank not in own}
-        if not self._states:
-            self._decide_at = None
         self._send({"hang": "over"})
         self._console.say(f"hang: the ranks of this host make progress again, {lasted:.0f} s after the report")
         self._console.event("hang", what="over", seconds=round(lasted, 1))
@@ -202,13 +216,13 @@ class HangWatch:
             if kind == "last step":
                 self._is_over = True
             elif kind == "over":
+                self._take_wish(host, _Wish(), now)
                 with self._lock:
                     self._states = {rank: one for rank, one in self._states.items() if one.host != host}
-                self._decide_at = self._decide_at if self._states else None
             elif kind == "reported" and isinstance(fields.get("states"), list):
                 self._take(fields["states"], more=bool(fields.get("more")))
-            elif kind == "end" and self._is_first:
-                self._decide_at = self._decide_at or now + _SETTLE_S
+            elif kind == "end":
+                self._take_wish(host, _Wish(bool(fields.get("end")), bool(fields.get("wait"))), now)
 
     def _take(self, states: list[Any], *, more: bool) -> None:
         try:
@@ -223,19 +237,43 @@ class HangWatch:
         if len({state.host for state in together}) > 1:
             self._console.say(f"{summary(together)} (of the hosts {', '.join(sorted({one.host for one in together}))})")
 
-    def _handle_end(self, now: float) -> None:
-        if not self._has_asked and self._reported_at is not None and self._hanging(now, 2):
-            self._has_asked = True
-            self._send({"hang": "end"})
-            if self._is_first:
-                self._decide_at = self._decide_at or now + _SETTLE_S
+    def _handle_end(self, hanging: list[RankProgress], now: float) -> None:
+        computing = self._computing(hanging, now)
+        wish = _Wish(self._reported_at is not None and bool(self._hanging(now, 2)), bool(computing))
+        if wish != self._wish:
+            self._wish = wish
+            if wish.end and wish.wait:
+                ranks = ", ".join(map(str, computing))
+                self._console.say(f"hang: not ending the job yet, because a rank computes outside its steps: {ranks}")
+            self._send({"hang": "end", **asdict(wish)})
+            self._take_wish(self._layout.current_host, wish, now)
         if self._decide_at is None or now < self._decide_at:
             return
         with self._lock:
             states = sorted(self._states.values(), key=lambda state: state.rank)
-        self._decide_at = None
         if states:
             self._end_job(states, now)
+
+    def _computing(self, hanging: list[RankProgress], now: float) -> list[int]:
+        """The ranks that use the processor between two steps or after the last one, as an export or a test does."""
+        pids = {rank: pid for pid, rank in self._running().items()}
+        outside = [one.rank for one in hanging if one.phase == OTHER and one.idle(now) < LONGEST_BUSY_S]
+        outside = [rank for rank in outside if rank in pids]
+        self._work.watch([pids[rank] for rank in outside], now)
+        return [rank for rank in outside if self._work.is_busy(pids[rank])]
+
+    def _take_wish(self, host: str, wish: _Wish, now: float) -> None:
+        if not self._is_first:
+            return
+        before, self._wishes[host] = self._wishes.get(host, _Wish()), wish
+        wishes = self._wishes.values()
+        if not any(one.end for one in wishes) or any(one.wait for one in wishes):
+            self._decide_at = None
+        elif (before.wait and not wish.wait) or (before.end and not wish.end):
+            # The ranks that have waited for this host's ranks need time to make progress too, or to exit.
+            self._decide_at = now + self._settings.after
+        else:
+            self._decide_at = self._decide_at or now + _SETTLE_S
 
     def _end_job(self, states: list[RankState], now: float) -> None:
         self._is_over = True

@@ -25,8 +25,13 @@ _READ_SIZE = 64 * 1024
 # without privileges.
 _LAST_READ_LIMIT = 1024 * 1024
 _TAIL_LINES = 40
+# A progress bar has no newline until it is complete. Its state is passed on if its stream has shown nothing for this
+# long.
+BAR_INTERVAL_S = 10.0
 _PR_SET_PDEATHSIG = 1
 EVENT_PIPE = "SMDP_EVENT_PIPE"
+# The line, followed by a process ID, that a Python process writes to this pipe after an uncaught exception's traceback.
+_UNCAUGHT = "uncaught exception in process "
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,8 @@ class Stream:
         self._written = WriteTime(fd)
         self._lines = LineAssembler()
         self._on_line = on_line
+        self._shown_at: float | None = None  # monotonic
+        self._is_drained = True
         os.set_blocking(fd, False)
 
     def read(self, now: float) -> int:
@@ -61,12 +68,27 @@ class Stream:
         except BlockingIOError:
             return 0
         lines = self._lines.feed(chunk)
+        self._is_drained = len(chunk) < _READ_SIZE
+        if lines:
+            self._shown_at = None
         at = self._written.before(now) if lines else now
         for line in lines:
             self._on_line(line, at)
         if not chunk:
             self.close(now)
         return len(chunk)
+
+    def show_bar(self, now: float, monotonic: float) -> None:
+        """Pass on the state of a progress bar from time to time; it is called often, after `read`."""
+        if self._shown_at is None:
+            self._shown_at = monotonic
+        # What follows in a full pipe may be the rest of the state.
+        if monotonic - self._shown_at < BAR_INTERVAL_S or not self._is_drained:
+            return
+        bar = self._lines.bar()
+        if bar is not None:
+            self._shown_at = monotonic
+            self._on_line(bar, now)
 
     def close(self, now: float) -> None:
         """Stop reading and pass on a last line without a newline."""
@@ -81,7 +103,7 @@ class Stream:
 class Child:
     """A process in its own session, which the kernel kills if the entrypoint exits. `on_line` receives every line of
     both output streams; `on_event` receives the lines of the engine, which writes to a pipe of its own, named in the
-    variable SMDP_EVENT_PIPE."""
+    variable SMDP_EVENT_PIPE. `has_uncaught_exception`: its Python has reported one (`worker_site`)."""
 
     def __init__(
         self,
@@ -94,6 +116,7 @@ class Child:
         self.watch = TracebackWatch()
         self.stderr_tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self.exit_status: ExitStatus | None = None
+        self.has_uncaught_exception = False
         self._on_line = on_line
         self._on_event = on_event
         self.streams: list[Stream] = []
@@ -169,7 +192,10 @@ class Child:
         self._on_line(line)
 
     def _event_line(self, line: str, now: float) -> None:
-        if self._on_event:
+        if line.startswith(_UNCAUGHT):
+            # A Python process that the worker started may have inherited the pipe.
+            self.has_uncaught_exception |= line == f"{_UNCAUGHT}{self.pid}"
+        elif self._on_event:
             self._on_event(line)
 
     def _error_line(self, line: str, now: float) -> None:

@@ -5,9 +5,10 @@ failure that *began* first: with the first line of its traceback, else with its 
 can close a moment before it prints its traceback or its exit is noticed. So among failures that began within
 `SAME_MOMENT_S` a crash, which no peer can cause, comes first, and an error that looks like a lost peer comes last.
 
-A worker that has printed a traceback and hangs in its shutdown is a candidate too. A healthy worker that handled an
-exception looks the same. So such a worker counts only if it wrote nothing after the traceback, and if the traceback
-came shortly before the first exit or all workers that exited report lost peers.
+A worker that has printed a traceback and hangs in its shutdown is a candidate too, if it wrote nothing after the
+traceback, and if the traceback came shortly before the first exit or all workers that exited report lost peers. A
+healthy worker that handled an exception looks the same, unless its Python has reported an uncaught exception
+(`worker_site`). So without this report it is a candidate only if all other failures report lost peers.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import re
 import signal
 from dataclasses import dataclass, field
+from typing import Iterable
 
 from smdp_entrypoint.processes.child import Child, ExitStatus
 from smdp_entrypoint.processes.tracebacks import Traceback
@@ -22,6 +24,9 @@ from smdp_entrypoint.processes.tracebacks import Traceback
 LONGEST_FILE = 1024  # characters of the failure file that the platform shows
 _LONGEST_ERROR = 640
 SAME_MOMENT_S = 0.25
+# Values of `precedence`. A crash, which no peer can cause, has 0, and any other failure 1.
+LOST_PEER = 2
+MAY_BE_HANDLED = 3
 _LOST_PEER = re.compile(
     r"Connection(Reset|Refused|Aborted)?Error\b|BrokenPipeError|EOFError|Dist\w*Error|PeerLost"
     r"|[Cc]onnection (reset|closed|refused)|closed by peer|[Bb]roken pipe|remote process exited|[Ss]ocket [Tt]imeout"
@@ -34,19 +39,22 @@ _HINTS = {
     signal.SIGSEGV: "a crash in native code",
     signal.SIGABRT: "native code gave up",
 }
-# A traceback was fatal if the process wrote few lines after it and exited with Python's code for an uncaught exception,
-# or soon afterwards.
+# Signals that the entrypoint, the platform or the kernel sends, whatever the process does.
+_FROM_OUTSIDE = (signal.SIGTERM, signal.SIGKILL)
+# A traceback was fatal if the process wrote few lines after it and exited soon afterwards, or with Python's code for an
+# uncaught exception.
 _FEW_LINES = 100
 _NOT_LONG_S = 60.0
-# The same limits for a worker that still runs.
 _SILENCE_LINES = 8  # enough for a message of several lines
+# The time limit for a worker that still runs.
 _SHORTLY_S = 30.0
 
 
 @dataclass(frozen=True)
 class Failure:
     """`code` and `signum` are both None if the worker was still running. `error` is the last line of its traceback, or
-    ""; `tail` the lines to show. `trains` is False for the process of a host outside the distribution."""
+    ""; `tail` the lines to show. `trains` is False for the process of a host outside the distribution.
+    `may_be_handled`: the worker still runs, and the script may have handled the exception."""
 
     rank: int
     local_rank: int
@@ -57,6 +65,7 @@ class Failure:
     error: str
     tail: list[str] = field(default_factory=list)
     trains: bool = True
+    may_be_handled: bool = False
 
     @property
     def has_ended(self) -> bool:
@@ -106,27 +115,40 @@ def signal_name(signum: int) -> str:
     return signal.Signals(signum).name if signum in _SIGNALS else f"signal {signum}"
 
 
+def killed_from_outside(status: ExitStatus) -> bool:
+    """Whether SIGTERM or SIGKILL ended the worker; a shell in between reports 128 + the signal's number."""
+    return status.signum in _FROM_OUTSIDE or status.code in tuple(128 + signum for signum in _FROM_OUTSIDE)
+
+
 def find_failure(child: Child, rank: int, local_rank: int, host: str) -> Failure | None:
     """The worker's failure, or None: an unsuccessful exit, or a fatal traceback before its exit."""
-    status, traceback = child.exit_status, child.watch.last
+    status, traceback, is_uncaught = child.exit_status, child.watch.last, child.has_uncaught_exception
     if status is not None and status.succeeded:
         return None
-    if traceback is not None and _was_fatal(traceback, status):
+    if traceback is not None and _was_fatal(traceback, status, is_uncaught=is_uncaught):
         began, error, tail = traceback.began, traceback.error, list(traceback.lines)
     elif status is not None:
         began, error, tail = status.at, "", list(child.stderr_tail)
     else:
         return None
     code, signum = (status.code, status.signum) if status else (None, None)
-    return Failure(rank, local_rank, host, began, code, signum, error, tail)
+    may_be_handled = status is None and not is_uncaught
+    return Failure(rank, local_rank, host, began, code, signum, error, tail, may_be_handled=may_be_handled)
 
 
-def _was_fatal(traceback: Traceback, status: ExitStatus | None) -> bool:
+def _was_fatal(traceback: Traceback, status: ExitStatus | None, *, is_uncaught: bool) -> bool:
     if not traceback.error or traceback.followed_by > _FEW_LINES:
         return False
+    followed_by = traceback.followed_by + traceback.other_stream_lines
     if status is None:
-        return traceback.followed_by + traceback.other_stream_lines <= _SILENCE_LINES
-    return status.code == 1 or status.at - traceback.began <= _NOT_LONG_S
+        return followed_by <= _SILENCE_LINES
+    soon = status.at - traceback.began <= _NOT_LONG_S
+    if is_uncaught:
+        return soon or status.code == 1
+    # The script may have handled the exception, and then have exited for another reason, such as sys.exit("a reason").
+    if killed_from_outside(status) or followed_by > _FEW_LINES:
+        return False
+    return soon or (status.code == 1 and followed_by <= _SILENCE_LINES)
 
 
 def first_cause(failures: list[Failure]) -> Failure:
@@ -138,13 +160,22 @@ def first_cause(failures: list[Failure]) -> Failure:
 
 
 def precedence(failure: Failure) -> int:
-    """0 for a crash, which no peer can cause, 2 for an error that looks like a lost peer, else 1."""
+    """The lowest is the cause among failures of the same moment."""
+    if failure.may_be_handled:
+        return MAY_BE_HANDLED
     if failure.signum in _CRASHES and not failure.error:
         return 0
-    return 2 if _reads_like_lost_peer(failure) else 1
+    return LOST_PEER if _reads_like_lost_peer(failure) else 1
+
+
+def has_certain_cause(precedences: Iterable[int]) -> bool:
+    """Whether failures with these values include a cause, so that one that may be handled is none."""
+    return any(value not in (LOST_PEER, MAY_BE_HANDLED) for value in precedences)
 
 
 def _candidates(failures: list[Failure]) -> list[Failure]:
+    if has_certain_cause(map(precedence, failures)):
+        failures = [failure for failure in failures if not failure.may_be_handled]
     ended = [failure for failure in failures if failure.has_ended]
     if not ended or all(map(_reads_like_lost_peer, ended)):
         return failures

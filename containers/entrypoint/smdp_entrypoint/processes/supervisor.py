@@ -5,6 +5,9 @@ the entrypoint's own output, so it acts on a signal at once.
 
     running --a stop signal--> stopping: SIGTERM to all, SIGKILL at the end of the budget or at a second signal
     running --a child fails--> settling (another child may have failed first) --> failing: SIGTERM, then SIGKILL
+
+After SIGTERM the loop also waits for the processes that a child leaves: a shell dies of the signal at once, while the
+script that it started still saves.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from smdp_entrypoint.processes.console import Console
 from smdp_entrypoint.processes.failure import signal_name
 from smdp_entrypoint.processes.reaper import reap_orphans
 from smdp_entrypoint.processes.signals import Signals
+from smdp_entrypoint.processes.termination import Termination
 
 # When the first child exits, another one that failed earlier may still be running.
 SETTLE_S = 0.4
@@ -32,6 +36,8 @@ _DRAIN_S = 1.0
 # A killed process that still exists after this time hangs in the kernel.
 _GIVE_UP_S = 10.0
 _TICK_S = 1.0
+# After SIGTERM, the system's processes are searched this often for those that a child leaves.
+_SEARCH_S = 0.1
 # With more output than this still unwritten, no more is read from the children.
 _BACKLOG = 1024 * 1024
 
@@ -56,9 +62,10 @@ class _Deadlines:
     kill: float | None = None
     give_up: float | None = None
     leave: float | None = None
+    search: float | None = None
 
     def next(self) -> float:
-        times = [self.settle, self.kill, self.give_up, self.leave]
+        times = [self.settle, self.kill, self.give_up, self.leave, self.search]
         return min(time for time in times if time is not None) if any(times) else float("inf")
 
 
@@ -77,6 +84,8 @@ class Supervisor:
     _deadlines: _Deadlines = field(default_factory=_Deadlines)
     _signals_seen: int = 0
     _is_failing: bool = False
+    _termination: Termination | None = None
+    _left: set[int] = field(default_factory=set)
 
     def run(self) -> None:
         try:
@@ -90,11 +99,17 @@ class Supervisor:
     def _alive(self) -> list[Child]:
         return [child for child in self.children if child.exit_status is None]
 
+    @property
+    def _unfinished(self) -> list[Child]:
+        """The children that run, or of which a process that got SIGTERM, or will get it, runs."""
+        return [child for child in self.children if child.exit_status is None or child.pid in self._left]
+
     def _is_over(self) -> bool:
         if self._due(self._deadlines.give_up):
-            self.console.say(f"these processes did not exit after SIGKILL: {[child.pid for child in self._alive]}")
+            pids = [child.pid for child in self._unfinished]
+            self.console.say(f"these processes, or their child processes, did not exit after SIGKILL: {pids}")
             return True
-        if self._alive:
+        if self._unfinished:
             return False
         if self._deadlines.leave is None:
             self._deadlines.leave = time.monotonic() + _DRAIN_S
@@ -109,6 +124,7 @@ class Supervisor:
             for stream in child.streams:
                 if stream.fd in readable:
                     stream.read(now)
+                stream.show_bar(now, time.monotonic())
         arrived = self.signals.arrived()
         self._check_exits(now)
         if signal.SIGCHLD in arrived and os.getpid() == 1:
@@ -133,6 +149,9 @@ class Supervisor:
 
     def _check_exits(self, now: float) -> None:
         for child in [child for child in self._alive if child.poll(now)]:
+            if self._termination:
+                self._left.add(child.pid)
+                self._deadlines.search = time.monotonic()
             self.hooks.exited(child)
             if child.exit_status and not child.exit_status.succeeded and child.pid not in self.signalled:
                 self._note_failure()
@@ -172,7 +191,9 @@ class Supervisor:
         if self._deadlines.settle is not None and (self._due(self._deadlines.settle) or not self._alive):
             self._deadlines.settle = None
             self._fail()
-        if self._alive and self._due(self._deadlines.kill):
+        if self._due(self._deadlines.search):
+            self._search()
+        if self._unfinished and self._due(self._deadlines.kill):
             self._kill("time limit reached")
 
     def _fail(self) -> None:
@@ -187,13 +208,22 @@ class Supervisor:
             self._deadlines.kill = time.monotonic() + FAILURE_GRACE_S
 
     def _terminate_all(self) -> None:
-        for child in self.children:
-            child.signal_group(signal.SIGTERM)
-        self.signalled.update(child.pid for child in self._alive)
+        if self._termination is None and self._alive:
+            self._termination = Termination([child.pid for child in self.children])
+            self.signalled.update(child.pid for child in self._alive)
+            self._search()
+
+    def _search(self) -> None:
+        if self._termination is not None:
+            self._left = self._termination.proceed()
+            self._deadlines.search = time.monotonic() + _SEARCH_S
 
     def _kill(self, reason: str) -> None:
         self._deadlines.kill = None
-        self.console.say(f"{reason}: sending SIGKILL to {len(self._alive)} process(es) and their child processes")
+        count = len(self._unfinished)
+        self.console.say(f"{reason}: sending SIGKILL to {count} process(es) and their child processes")
+        if self._termination is not None:
+            self._termination.kill()
         for child in self.children:
             child.signal_group(signal.SIGKILL)
         self.signalled.update(child.pid for child in self._alive)

@@ -50,6 +50,12 @@ def read_trees(files: SystemFiles, workers: Collection[int], ticks: int) -> Tree
     return Trees(seconds, private + max(shared), len(members))
 
 
+def cpu_seconds(files: SystemFiles, workers: Collection[int], ticks: int) -> dict[int, float]:
+    """Processor time of each worker together with the processes that it started."""
+    processes = _processes(files, ticks)
+    return {pid: sum(one.seconds for one in _members(processes, {pid}).values()) for pid in workers}
+
+
 def _processes(files: SystemFiles, ticks: int) -> dict[int, _Process]:
     processes = {}
     # A parent has the lower number as a rule. If a child exits between the two reads, its time is missing until the

@@ -1,7 +1,8 @@
 """Every Python process of a worker imports this module. After `import torch` it registers the backend `smddp`, installs
 the CUDA emulation where the job requests it, and installs the hooks that measure a rank. After `import tensorflow` it
 installs the hooks of TensorFlow. At its start each process registers `faulthandler` for the signal with which the
-entrypoint reads the stacks of a job that hangs.
+entrypoint reads the stacks of a job that hangs. An uncaught exception is reported to the entrypoint, which cannot
+distinguish its traceback from one that the script has handled and logged.
 
 In AWS's containers a script must import `smdistributed.dataparallel.torch.torch_smddp` for that, and many scripts do
 not. The registration follows the complete import of torch, in every version of torch. The `sitecustomize` that this
@@ -103,6 +104,34 @@ def _register_stacks() -> None:
     _stacks = file
 
 
+def _report_uncaught_exceptions() -> None:
+    """After the traceback of an uncaught exception, write a line to the pipe in SMDP_EVENT_PIPE."""
+    if "SMDP_EVENT_PIPE" not in os.environ:
+        return
+    original = sys.excepthook
+
+    def print_and_report(kind: Any, error: Any, trace: Any) -> None:
+        try:
+            original(kind, error, trace)
+        finally:
+            _write_to_entrypoint(f"uncaught exception in process {os.getpid()}\n")
+
+    # Packages restore `__excepthook__`, and install a hook of their own only where it is the current one.
+    if original is sys.__excepthook__:
+        sys.__excepthook__ = print_and_report
+    sys.excepthook = print_and_report
+
+
+def _write_to_entrypoint(line: str) -> None:
+    try:
+        fd, *identity = map(int, os.environ.get("SMDP_EVENT_PIPE", "").split(":"))
+        status = os.fstat(fd)
+        if identity == [status.st_dev, status.st_ino]:
+            os.write(fd, line.encode())
+    except (OSError, OverflowError, ValueError):  # a program in between has closed the pipe
+        pass
+
+
 def _is_measured(frame: Any) -> bool:
     """Whether a call that is measured has not returned, such as a backward pass, in which a rank waits for others."""
     while frame is not None:
@@ -148,6 +177,7 @@ def _run_the_hidden_one() -> None:
 
 
 _register_stacks()
+_report_uncaught_exceptions()
 _register_rehearsed_hang()
 sys.meta_path.insert(0, _After("torch", _after_torch))
 sys.meta_path.insert(0, _After("tensorflow", _after_tensorflow))

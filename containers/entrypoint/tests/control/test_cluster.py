@@ -107,6 +107,34 @@ def started(hosts: list[Host], path: Path, script: str, **environ: str) -> None:
         host.wait_for_line(f"ready {2 * number + 1}")
 
 
+LOGS_ON_ZERO = """
+import logging, os, time
+if os.environ["RANK"] == "0":
+    try:
+        raise OSError("no cache")
+    except OSError:
+        logging.exception("computing it again")
+print("ready", os.environ["RANK"])
+while not os.path.exists(os.environ["SM_OUTPUT_DATA_DIR"] + "/go"):
+    time.sleep(0.01)
+raise ValueError("bad")
+"""
+
+
+def test_handled_exception_on_a_healthy_host_is_not_the_cause(
+    cluster: Callable[[list[str]], list[Host]], tmp_path: Path
+) -> None:
+    hosts = cluster(["algo-1", "algo-2"])
+    started(hosts, tmp_path / "hosts", LOGS_ON_ZERO)
+    (hosts[1].root / "output/data/go").touch()
+    assert [host.wait() for host in hosts] == [1, 1]
+    for host in hosts:
+        assert host.failure.startswith("ValueError: bad (rank "), host.text
+        assert " on algo-2, exit code 1)" in host.failure.splitlines()[0]
+    assert "OSError" not in hosts[0].failure
+    assert hosts[0].events("worker_exit") == []
+
+
 def test_worker_failure_ends_all_hosts_and_is_reported_on_all(
     cluster: Callable[[list[str]], list[Host]], tmp_path: Path
 ) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from typing import Any, Iterator
 
 import pytest
 
 from smdp_entrypoint.control.link import CallingLink, Link, LinkError, ListeningLink, job_key
 from smdp_entrypoint.control.reports import Report, first_report
+from smdp_entrypoint.processes.failure import LOST_PEER, MAY_BE_HANDLED
 
 KEY, OTHER_KEY = job_key("a" * 32), job_key("b" * 32)
 REPORT = Report("algo-2", 100.0, 1, 1, "bad")
@@ -97,3 +99,11 @@ def test_earliest_report_is_first_and_a_crash_precedes_others_of_the_same_moment
     later = Report("algo-1", 100.1, 0, 137, "killed")
     assert first_report([REPORT, later]) == later
     assert first_report([REPORT, Report("algo-1", 101.0, 0, 137, "killed")]) == REPORT
+
+
+def test_exception_that_may_be_handled_counts_only_beside_lost_peers() -> None:
+    handled = Report("algo-1", 90.0, MAY_BE_HANDLED, 1, "OSError: no cache")
+    later = replace(REPORT, began=100.0)
+    assert first_report([handled, later]) == later
+    lost = replace(later, precedence=LOST_PEER)
+    assert first_report([lost, handled]) == handled

@@ -110,6 +110,28 @@ def test_work_after_the_last_step_is_no_hang(host: Host) -> None:
     assert host.events("hang") == []
 
 
+def test_export_after_steps_that_have_no_known_end_does_not_end_the_job(host: Host, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    script = """
+import json, os, pathlib, time
+def timing(**fields):
+    event = {"smdp_event": 1, "event": "timing", "rank": 0, "window": 0.05, **fields}
+    os.write(int(os.environ["SMDP_EVENT_PIPE"].split(":")[0]), json.dumps(event).encode() + b"\\n")
+for _ in range(10):
+    timing(steps=5, forward_s=0.05)
+    time.sleep(0.05)
+while not pathlib.Path(os.environ["GO"]).exists():
+    timing(other_s=0.05)
+    sum(range(1_000_000))
+print("exported")
+"""
+    host.job(script).start(SMDP_HANG="end", GO=str(go), **LIMITS)
+    host.wait_for_line("not ending the job yet, because a rank computes outside its steps: 0")
+    go.touch()
+    assert host.wait() == 0, host.text
+    assert host.of_rank(0)[-1] == "exported"
+
+
 def test_script_that_reports_no_steps_never_hangs(host: Host) -> None:
     assert host.job("import time\ntime.sleep(1.5)\n").run(SMDP_HANG="end", **LIMITS) == 0
     assert host.events("hang") == []

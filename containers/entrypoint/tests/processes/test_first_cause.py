@@ -70,6 +70,23 @@ def test_lost_peers_make_it_a_candidate_without_time_limit() -> None:
     assert first_cause([lost, hangs]) is hangs
 
 
+@pytest.mark.parametrize(("code", "signum", "error"), [(1, None, "ValueError: bad"), (None, 9, ""), (3, None, "")])
+def test_running_worker_that_may_have_handled_its_exception_is_not_the_cause(
+    code: int | None, signum: int | None, error: str
+) -> None:
+    healthy = replace(BAD, rank=0, code=None, began=99.9, error="OSError: no cache", may_be_handled=True)
+    failed = replace(BAD, code=code, signum=signum, error=error)
+    assert first_cause([healthy, failed]) is failed
+
+
+def test_lost_peers_make_a_worker_a_candidate_that_may_have_handled_its_exception() -> None:
+    hangs = replace(BAD, code=None, began=10.0, may_be_handled=True)
+    lost = replace(BAD, rank=0, error="ConnectionResetError: [Errno 104] Connection reset by peer")
+    assert first_cause([lost, hangs]) is hangs
+    certain = replace(hangs, rank=1, began=11.0, may_be_handled=False)
+    assert first_cause([lost, hangs, certain]) is certain
+
+
 def test_single_long_line_is_cut() -> None:
     text = failure_text(replace(BAD, tail=["z" * 5000]))
     assert len(text) == LONGEST_FILE

@@ -49,3 +49,34 @@ def test_a_progress_bar_does_not_grow() -> None:
 
 def test_last_line_without_newline_is_passed_on() -> None:
     assert assembled([b"one\ntwo"]) == ["one", "two"]
+
+
+def test_unfinished_progress_bar_is_returned_once_for_each_state() -> None:
+    assembler = LineAssembler()
+    assert assembler.feed(b"start\n") == ["start"]
+    assert assembler.bar() is None
+    assert assembler.feed(b"\r 10%") == []
+    assert assembler.bar() == " 10%"
+    assert assembler.bar() is None
+    assert assembler.feed(b"\r 20%\r") == []
+    assert assembler.bar() == " 20%"
+    assert assembler.feed(b"100%\nnext\r\n") == ["100%", "next"]
+    assert assembler.bar() is None
+
+
+def test_state_of_a_progress_bar_that_was_returned_is_not_repeated_at_its_end() -> None:
+    assembler = LineAssembler()
+    for end in (b"\n", b"\r\n"):
+        assembler.feed(b" 10%\r100%")
+        assert assembler.bar() == "100%"
+        assert assembler.feed(end) == []
+    assembler.feed(b" 10%\r100%")
+    assert assembler.bar() == "100%"
+    assert assembler.close() == []
+
+
+def test_line_without_a_carriage_return_is_only_returned_when_complete() -> None:
+    assembler = LineAssembler()
+    assert assembler.feed(b"loss=0.1") == []
+    assert assembler.bar() is None
+    assert assembler.feed(b"234\n") == ["loss=0.1234"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 import pytest
 
+from smdp_entrypoint.processes.child import Stream
 from smdp_entrypoint.processes.console import Console
 from smdp_entrypoint.processes.lines import LONGEST_LINE
 
@@ -155,6 +156,38 @@ def test_output_appears_while_the_worker_runs(host: Host) -> None:
     host.wait_for_line("[algo-1:0] first")
     host.code("go", "")
     assert host.wait() == 0
+
+
+def test_progress_bar_appears_before_its_newline(host: Host) -> None:
+    short = "import sys; from smdp_entrypoint.processes import child; child.BAR_INTERVAL_S = 0.1"
+    host.entrypoint = ["-c", f"{short}; from smdp_entrypoint.cli import main; sys.exit(main())"]
+    host.job(
+        """
+        import os, sys, time
+        sys.stderr.write("  0%|    | 0/10")
+        sys.stderr.write("\\r 10%|#   | 1/10")
+        while not os.path.exists("go"):
+            time.sleep(0.01)
+        sys.stderr.write("\\r100%|####| 10/10\\n")
+        """
+    ).start()
+    host.wait_for_line("[algo-1:0]  10%|#   | 1/10")
+    host.code("go", "")
+    assert host.wait() == 0
+    assert host.of_rank(0)[-2:] == [" 10%|#   | 1/10", "100%|####| 10/10"]
+
+
+def test_progress_bar_is_shown_at_most_once_in_an_interval() -> None:
+    reading, writing = os.pipe()
+    lines: list[str] = []
+    stream = Stream(reading, lambda line, at: lines.append(line))
+    for tenths in range(255):
+        os.write(writing, b"\r%d" % tenths)
+        stream.read(0.0)
+        stream.show_bar(0.0, 5000 + tenths / 10)
+    os.close(writing)
+    stream.close(0.0)
+    assert lines == ["100", "200", "254"]
 
 
 def test_grandchild_with_the_workers_pipe_is_killed_with_its_group(host: Host) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -19,6 +20,10 @@ from smdp_entrypoint.processes.supervisor import Supervisor
 if TYPE_CHECKING:
     from entrypoint_support.host import Host
 
+needs_engine = pytest.mark.skipif(
+    importlib.util.find_spec("smdp_engine") is None,
+    reason="smdp-engine is not installed: its workers report exceptions",
+)
 # Files in the code folder order the ranks' steps, so that the order of events does not depend on the machine.
 TURNS = """
 import os, signal, sys, time
@@ -65,6 +70,7 @@ def test_killed_worker_is_reported_with_signal(host: Host) -> None:
     assert (event["code"], event["signal"]) == (None, "SIGKILL")
 
 
+@needs_engine
 def test_first_failed_rank_is_the_cause_although_it_exits_last(host: Host) -> None:
     host.job(
         TURNS
@@ -87,6 +93,7 @@ raise RuntimeError("a consequence")
     assert times[1] < times[0]
 
 
+@needs_engine
 def test_a_rank_that_hangs_after_its_traceback_is_still_the_cause(host: Host) -> None:
     host.job(
         TURNS
@@ -150,6 +157,88 @@ sys.exit(9)
     )
     assert host.run(SMDP_WORKERS_PER_HOST="2") == 9
     assert host.failure == "rank 1 on algo-1 exited with code 9"
+
+
+# An exception that the script handles and logs.
+LOGS = """
+import logging
+def log():
+    try:
+        raise OSError("no cache")
+    except OSError:
+        logging.exception("computing it again")
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("ends", "code", "reason"),
+    [
+        ('raise ValueError("the cause")', 1, "ValueError: the cause (rank 1 on algo-1, exit code 1)"),
+        (
+            "os.kill(os.getpid(), signal.SIGKILL)",
+            137,
+            "rank 1 on algo-1 was killed by SIGKILL (out of memory, or killed from outside)",
+        ),
+    ],
+    ids=["exception", "killed"],
+)
+def test_handled_exception_of_a_healthy_rank_is_not_the_cause(host: Host, ends: str, code: int, reason: str) -> None:
+    waits = f'if rank == 0:\n    log()\n    say("logged")\n    wait_for("never")\nwait_for("logged")\n{ends}\n'
+    host.job(f"{TURNS}{LOGS}{waits}")
+    assert host.run(SMDP_WORKERS_PER_HOST="2") == code
+    assert host.failure.splitlines()[0] == reason
+    assert [event["rank"] for event in host.events("worker_exit")] == [1]
+
+
+def test_killed_rank_that_handled_an_exception_before_is_reported_as_killed(host: Host) -> None:
+    host.job(f"{TURNS}{LOGS}log()\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    assert host.run() == 137
+    assert host.failure.startswith("rank 0 on algo-1 was killed by SIGKILL")
+
+
+def test_exit_with_a_text_is_not_reported_as_the_exception_handled_before(host: Host) -> None:
+    trains = 'for number in range(200): print("step", number)\nsys.exit("error: the loss is NaN")\n'
+    host.job(f'{TURNS}{LOGS}log()\nwait_for("the traceback is read")\n{trains}').start()
+    host.wait_for_line("OSError: no cache")
+    host.code("the traceback is read", "")
+    assert host.wait() == 1
+    first, *tail = host.failure.splitlines()
+    assert first == "rank 0 on algo-1 exited with code 1"
+    assert tail[-1] == "error: the loss is NaN"
+
+
+def test_logged_exception_before_an_exit_is_the_cause(host: Host) -> None:
+    host.job(f"{TURNS}{LOGS}log()\nsys.exit(1)\n")
+    assert host.run() == 1
+    assert host.failure.splitlines()[0] == "OSError: no cache (rank 0 on algo-1, exit code 1)"
+
+
+def test_exception_of_a_forked_process_is_not_one_of_the_rank(host: Host) -> None:
+    script = """
+if rank == 0:
+    if os.fork() == 0:
+        raise OSError("in a forked process")
+    os.wait()
+    say("waited")
+    wait_for("never")
+wait_for("waited")
+raise ValueError("the cause")
+"""
+    host.job(TURNS + script)
+    assert host.run(SMDP_WORKERS_PER_HOST="2") == 1
+    assert host.failure.splitlines()[0] == "ValueError: the cause (rank 1 on algo-1, exit code 1)"
+
+
+def test_scripts_own_exception_hook_replaces_the_default_one(host: Host) -> None:
+    script = """
+import sys
+assert sys.excepthook is sys.__excepthook__
+sys.excepthook = lambda kind, error, trace: print("own hook:", error, file=sys.stderr)
+raise ValueError("bad")
+"""
+    assert host.job(script).run() == 1
+    assert host.failure == "rank 0 on algo-1 exited with code 1\nown hook: bad"
 
 
 def test_chained_exception_is_reported_by_its_last_block(host: Host) -> None:

@@ -1,0 +1,202 @@
+"""What a host reports about its hanging ranks, and when the first host ends the job, by a virtual clock."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Callable, Iterator
+
+import pytest
+
+from smdp_entrypoint.contract.paths import MlTree
+from smdp_entrypoint.contract.rank_layout import Layout
+from smdp_entrypoint.contract.settings import HangSettings
+from smdp_entrypoint.control.peers import Peers
+from smdp_entrypoint.hangs import watch as watch_module
+from smdp_entrypoint.hangs.cause import RankState, is_hang, state_messages
+from smdp_entrypoint.hangs.progress import LONGEST_BUSY_S
+from smdp_entrypoint.hangs.watch import HangWatch
+from smdp_entrypoint.processes.console import Console
+
+HOSTS = ("algo-1", "algo-2", "algo-3")
+
+
+class OneHost(Peers):
+    """Stands for the other hosts: `received` is what they have sent, `sent` what this host has sent to them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.received: list[tuple[str, dict[str, Any]]] = []
+        self.sent: list[dict[str, Any]] = []
+
+    def hang_messages(self) -> list[tuple[str, dict[str, Any]]]:
+        received, self.received = self.received, []
+        return received
+
+    def send(self, host: str, fields: dict[str, Any]) -> None:
+        self.sent.append(fields)
+
+
+class Watched:
+    def __init__(self, watch: HangWatch, peers: OneHost, clock: SimpleNamespace) -> None:
+        self.watch, self.peers, self._clock = watch, peers, clock
+
+    def turns(self, seconds: int, *, wait: bool = True) -> None:
+        """`wait`: for the thread that reports a hang."""
+        for _ in range(seconds):
+            self._clock.now += 1.0
+            self.watch.turn()
+            if wait and self.watch._thread is not None:
+                self.watch._thread.join(60.0)
+
+    def says(self, host: str, **fields: Any) -> None:
+        self.peers.received.append((host, {"for": "hang", **fields}))
+
+    def timing(self, rank: int, **fields: Any) -> None:
+        event = {"smdp_event": 1, "event": "timing", "rank": rank, "window": 5.0, **fields}
+        self.watch.line(rank, json.dumps(event), by_engine=True)
+
+    @property
+    def ends_the_job(self) -> bool:
+        ending = self.peers.ending
+        return ending is not None and is_hang(ending.summary)
+
+
+@pytest.fixture
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Watched]]:
+    """A function that creates the watch of a host with one rank, which process 7 runs."""
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(watch_module, "time", SimpleNamespace(monotonic=lambda: clock.now, time=lambda: clock.now))
+    log = (tmp_path / "log").open("wb")
+    made: list[HangWatch] = []
+
+    def create(host: str) -> Watched:
+        peers = OneHost()
+        rank = HOSTS.index(host)
+        layout = Layout(HOSTS, host, 1)
+        settings = HangSettings("end", 60.0, 10.0)
+        watch = HangWatch(settings, layout, MlTree(tmp_path), Console(log.fileno(), host), peers, lambda: {7: rank})
+        monkeypatch.setattr(watch._stacks, "read", lambda workers: [])
+        made.append(watch)
+        return Watched(watch, peers, clock)
+
+    yield create
+    for watch in made:
+        watch.finish()
+    log.close()
+
+
+def trained(host: Watched, rank: int) -> None:
+    for _ in range(5):
+        host.timing(rank, steps=10, forward_s=5.0)
+        host.turns(5)
+
+
+def hanging(rank: int, host: str) -> dict[str, Any]:
+    (message,) = state_messages([RankState(rank, host, 61.0, 0.4, "exchange", (0,), "barrier")])
+    return message
+
+
+def processor_time(monkeypatch: pytest.MonkeyPatch, seconds: Callable[[], float]) -> None:
+    monkeypatch.setattr(
+        "smdp_entrypoint.hangs.work.cpu_seconds", lambda files, pids, ticks: dict.fromkeys(pids, seconds())
+    )
+
+
+def test_job_does_not_end_while_a_rank_of_any_host_computes_outside_its_steps(
+    watched: Callable[[str], Watched],
+) -> None:
+    first = watched("algo-1")
+    first.says("algo-2", **hanging(1, "algo-2"))
+    first.says("algo-3", **hanging(2, "algo-3"))
+    first.says("algo-3", hang="end", end=False, wait=True)
+    first.says("algo-2", hang="end", end=True, wait=False)
+    first.turns(100)
+    assert not first.ends_the_job
+    first.says("algo-3", hang="end", end=True, wait=False)
+    first.turns(100)
+    assert first.ends_the_job
+
+
+@pytest.mark.parametrize("then", [{"hang": "over"}, {"hang": "end", "end": False, "wait": False}])
+def test_ranks_that_waited_for_a_computing_rank_have_time_to_make_progress(
+    watched: Callable[[str], Watched], then: dict[str, Any]
+) -> None:
+    first = watched("algo-1")
+    first.says("algo-2", **hanging(1, "algo-2"))
+    first.says("algo-3", **hanging(2, "algo-3"))
+    first.says("algo-3", hang="end", end=True, wait=True)
+    first.says("algo-2", hang="end", end=True, wait=False)
+    first.turns(100)
+    first.says("algo-3", **then)
+    first.turns(50)
+    assert not first.ends_the_job
+    first.turns(50)
+    assert first.ends_the_job
+
+
+def test_host_that_makes_progress_again_no_longer_ends_the_job(watched: Callable[[str], Watched]) -> None:
+    first = watched("algo-1")
+    first.says("algo-2", **hanging(1, "algo-2"))
+    first.says("algo-3", **hanging(2, "algo-3"))
+    first.says("algo-3", hang="end", end=True, wait=False)
+    first.says("algo-3", hang="over")
+    first.turns(100)
+    assert not first.ends_the_job
+
+
+@pytest.mark.parametrize(("cores", "ends"), [(0.5, False), (0.005, True)], ids=["computes", "waits"])
+def test_rank_outside_its_steps_hangs_only_if_it_does_not_compute(
+    watched: Callable[[str], Watched], monkeypatch: pytest.MonkeyPatch, cores: float, ends: bool
+) -> None:
+    host = watched("algo-1")
+    processor_time(monkeypatch, lambda: cores * watch_module.time.monotonic())
+    trained(host, 0)
+    for _ in range(60):
+        host.timing(0, other_s=5.0)
+        host.turns(5)
+    assert host.ends_the_job is ends
+
+
+def test_rank_that_computes_outside_its_steps_hangs_after_30_minutes(
+    watched: Callable[[str], Watched], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = watched("algo-1")
+    processor_time(monkeypatch, watch_module.time.monotonic)
+    trained(host, 0)
+    host.timing(0, other_s=5.0)
+    host.turns(int(LONGEST_BUSY_S) - 10)
+    assert not host.ends_the_job
+    host.turns(80)  # the other ranks have another 60 s to make progress
+    assert host.ends_the_job
+
+
+def test_rank_that_computes_within_a_step_hangs(
+    watched: Callable[[str], Watched], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = watched("algo-1")
+    processor_time(monkeypatch, watch_module.time.monotonic)
+    trained(host, 0)
+    for _ in range(30):
+        host.timing(0, forward_s=5.0)
+        host.turns(5)
+    assert host.ends_the_job
+
+
+def test_end_of_a_hang_is_sent_after_its_report(
+    watched: Callable[[str], Watched], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = watched("algo-2")
+    may_read = threading.Event()
+    monkeypatch.setattr(host.watch._stacks, "read", lambda workers: may_read.wait(60.0) and [])
+    trained(host, 1)
+    host.turns(70, wait=False)
+    host.timing(1, steps=10, forward_s=5.0)
+    host.turns(3, wait=False)
+    assert "over" not in [fields["hang"] for fields in host.peers.sent]
+    may_read.set()
+    host.turns(2)
+    kinds = [fields["hang"] for fields in host.peers.sent]
+    assert kinds[-2:] == ["reported", "over"]
