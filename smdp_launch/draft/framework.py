@@ -113,7 +113,7 @@ def _refusal(required: Requirement, pinned: Build | None, engine: Engine) -> str
     if parts(pinned.version) < parts(first):
         return requirement + f"which is older than {TITLES[pinned.framework]} {first}"
     if engine == "native" and native_image(pinned.framework, pinned.version) is None:
-        return requirement + "for which image build has no recipe"
+        return requirement + "for which `smdp-launch image build` has no recipe"
     if engine == "smdistributed" and pinned.smddp is None:
         return requirement + "whose image does not contain AWS's library"
     return ""

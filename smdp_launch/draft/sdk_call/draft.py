@@ -17,7 +17,8 @@ from smdp_launch.draft.draft import job_name, relative
 from smdp_launch.draft.sdk_call import estimator, trainer
 from smdp_launch.draft.sdk_call.find import TRAINER, TUNER, Found
 from smdp_launch.draft.sdk_call.job import SdkJob, shortened, source_of
-from smdp_launch.draft.sdk_call.values import Made
+from smdp_launch.draft.sdk_call.rest import not_taken_over
+from smdp_launch.draft.sdk_call.values import Made, Text, Unknown
 
 _LOCAL_MODE = ("local", "local_gpu")
 _FRAMEWORKS = {"PyTorch": "pytorch", "TensorFlow": "tensorflow"}
@@ -48,11 +49,13 @@ def draft_of(found: Found, file: Path, job_file: Path, engine: Engine | None, na
     if found.others:
         job.notes.append(f"the job file is for the call in {found.place}; others: {', '.join(found.others)}")
     job.notes += [f"{one} cannot be read as Python" for one in found.skipped]
+    if rest := not_taken_over(found):
+        job.notes.append(f"not taken over: {', '.join(rest)}")
     return job
 
 
 def _put_engine(job: SdkJob, found: Found, wanted: Engine | None, is_trainer: bool) -> None:
-    meant, options = (trainer.distribution_of(found), "") if is_trainer else estimator.distribution_of(found)
+    meant, options = (trainer.distribution_of(found), None) if is_trainer else estimator.distribution_of(found)
     type_ = job.values.get(("compute", "instance_type"))
     is_cpu = isinstance(type_, str) and has_no_accelerators(type_)
     given = found.made.get("distributed") or found.made.get("distribution") or found.made.get("distributions")
@@ -68,8 +71,11 @@ def _put_engine(job: SdkJob, found: Found, wanted: Engine | None, is_trainer: bo
         starts = "the script runs once for each GPU" if selected != "gloo" else "the script runs once on each host"
         job.notes.append(f"engine {selected}: the call has no distribution; {starts}")
     job.values["engine",] = selected
-    if options and selected == "smdistributed":
-        job.values["engine_options", "custom_mpi_options"] = options
+    at = ("engine_options", "custom_mpi_options")
+    if options is not None and selected == "smdistributed":
+        job.put(at, options)
+    elif options is not None:
+        job.notes.append(f"{'.'.join(at)} is not set: engine {selected} has no such option")
 
 
 def _without_engine(distribution: str, engine: str, is_tensorflow: bool) -> str:
@@ -111,6 +117,8 @@ def _put_framework(job: SdkJob, found: Found, image: str | None) -> None:
     digits = re.fullmatch(r"py(\d)(\d+)", python) if isinstance(python, str) else None
     if digits is not None and image is None:
         job.values["framework", "python"] = f"{digits[1]}.{digits[2]}"
+    elif isinstance(python, Unknown | Text) and image is None:
+        job.not_set(("framework", "python"), python)
 
 
 def _put_policy(job: SdkJob) -> None:
@@ -148,7 +156,7 @@ def _put_source(job: SdkJob, found: Found, file: Path, job_file: Path, is_traine
     if not isinstance(entry, str):
         at = ("script", "entry")
         job.values[at] = "your-script.py"
-        job.comments[at] = f"fill in; {job.unread.get(at, 'the file does not name the script')}"
+        job.comments.setdefault(at, f"fill in; {job.unread.get(at, 'the file does not name the script')}")
 
 
 def _submitted(call: Made) -> Any:
@@ -175,7 +183,7 @@ def _put_defaults(job: SdkJob, found: Found, is_trainer: bool) -> None:
         if count_at in job.unread or not is_trainer:  # version 3 has the default 1
             job.comments[count_at] = f"fill in; {job.unread.get(count_at, 'the file does not name the number')}"
     _note_unread(job, found)
-    type_ = instance(job.values[type_at])
+    type_ = instance(str(job.values[type_at]))
     if type_ is not None and not job.comments.get(type_at):
         job.comments[type_at] = f"{type_.gpus} GPU{'s' if type_.gpus > 1 else ''}"
     if job.values["engine",] == "native" and ("image",) not in job.values:
@@ -188,7 +196,7 @@ def _put_defaults(job: SdkJob, found: Found, is_trainer: bool) -> None:
 def _note_unread(job: SdkJob, found: Found) -> None:
     for at, source in job.unread.items():
         names = {"entry": ("entry_point", "source_code")}.get(at[-1], (at[-1], f"train_{at[-1]}", "compute"))
-        place = next((found.places[one] for one in names if one in found.places), None)
+        place = next((found.made.places[one] for one in names if one in found.made.places), None)
         where = f" in {place}" if place is not None else ""
         job.notes.append(f"{'.'.join(at)} is {job.values[at]}: `{source}`{where} cannot be read from the file")
 
@@ -207,5 +215,12 @@ def nested(job: SdkJob) -> dict[str, Any]:
         inner = result
         for part in at[:-1]:
             inner = inner.setdefault(part, {})
-        inner[at[-1]] = value
+        inner[at[-1]] = _with_text_keys(value)
     return result
+
+
+def _with_text_keys(value: Any) -> Any:
+    """The value with every key as text, as in the JSON that the SDK sends."""
+    if isinstance(value, Mapping):
+        return {str(key): _with_text_keys(one) for key, one in value.items()}
+    return [_with_text_keys(one) for one in value] if isinstance(value, list) else value

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from smdp_launch.catalog.instances import instance
+from smdp_launch.draft.sdk_call.channels import put_inputs
 from smdp_launch.draft.sdk_call.find import Found
-from smdp_launch.draft.sdk_call.job import At, SdkJob, is_known, known_texts, shortened, source_of
-from smdp_launch.draft.sdk_call.values import LOST, Made, Unknown
+from smdp_launch.draft.sdk_call.job import At, SdkJob, known_texts, shortened, source_of
+from smdp_launch.draft.sdk_call.values import Made
 
 #: Arguments whose values the job file takes as they are, with the names of version 1 of the SDK.
 _PLAIN: dict[str, At] = {
@@ -36,19 +36,8 @@ _NUMBERS: dict[str, At] = {
     "keep_alive_period_in_seconds": ("compute", "keep_alive"),
     "max_retry_attempts": ("compute", "retries"),
 }
-_READ = frozenset(
-    {
-        *("role", "source_dir", "hyperparameters", "framework_version", "pytorch_version", "tensorflow_version"),
-        *("py_version", "output_path", "checkpoint_s3_uri", "use_spot_instances", "train_use_spot_instances"),
-        *("max_wait", "train_max_wait", "subnets", "security_group_ids", "environment", "tags"),
-        *("metric_definitions", "base_job_name", "distribution", "distributions", "disable_output_compression"),
-        *("input_mode", "sagemaker_session", "instance_groups", "model_dir"),
-    }
-)
-#: The SDK's classes of channels from a file system.
-_FILE_SYSTEMS = ("FileSystemInput", "FileSystemDataSource", "file_system_input")
-#: Arguments that say what the launcher does anyway, or that have no effect on a job.
-_WITHOUT_EFFECT = frozenset({"disable_profiler", "debugger_hook_config", "container_log_level", "profiler_config"})
+#: The distributions of torch.distributed.
+_TORCH_DISTRIBUTED = ("torch_distributed", "pytorchddp", "pytorch_ddp")
 
 
 def read_estimator(found: Found) -> SdkJob:
@@ -59,25 +48,24 @@ def read_estimator(found: Found) -> SdkJob:
         job.put(at, None if value is False else value)
     for name, at in _NUMBERS.items():
         job.put_number(at, call.get(name))
-    put_groups(job, call)
+    put_groups(job, call.get("instance_groups"), call.get("distribution"))
     job.role(call.get("role"))
     job.hyperparameters(call.get("hyperparameters") or {})
     if call.name == "TensorFlow":
         _model_dir(job, call)
     job.place(("output", "s3"), call.get("output_path"), "output")
-    if call.get("disable_output_compression") is True:
+    if job.is_on(("output", "compression"), call.get("disable_output_compression")):
         job.values["output", "compression"] = "none"
     if call.get("checkpoint_s3_uri") is not None:
         job.place(("checkpoint", "s3"), call.get("checkpoint_s3_uri"), "checkpoints")
-    if (call.get("use_spot_instances") or call.get("train_use_spot_instances")) is True:
+    if job.is_on(("spot",), call.get("use_spot_instances") or call.get("train_use_spot_instances")):
         put_spot(job, call.get("max_wait") or call.get("train_max_wait"))
     put_network(job, call.get("subnets"), call.get("security_group_ids"))
     put_texts(job, "environment", call.get("environment"))
-    put_texts(job, "tags", _pairs(call.get("tags"), "Key", "Value"))
-    put_texts(job, "metrics", _pairs(call.get("metric_definitions"), "Name", "Regex"))
-    put_channels(job, _inputs(job, found), call.get("input_mode"))
+    put_texts(job, "tags", pairs(job, "tags", call.get("tags"), "Key", "Value"))
+    put_texts(job, "metrics", pairs(job, "metrics", call.get("metric_definitions"), "Name", "Regex"))
+    put_inputs(job, found)
     note_starts(job, found, "fit")
-    _note_rest(job, call)
     return job
 
 
@@ -94,13 +82,11 @@ def _model_dir(job: SdkJob, call: Made) -> None:
         )
 
 
-def put_groups(job: SdkJob, call: Made) -> None:
-    """Set the hosts of ``instance_groups``: those of the distribution's group train."""
-    given = call.get("instance_groups")
+def put_groups(job: SdkJob, given: Any, switch: Any = None) -> None:
+    """Set the hosts of the groups ``given``: those of the group in the distribution ``switch`` train."""
     if given is None:
         return
     known = [_group(one) for one in given] if isinstance(given, list) else []
-    switch = call.get("distribution")
     named = switch.get("instance_groups") if isinstance(switch, Mapping) else None
     training = _group(named[0]) if isinstance(named, list) and len(named) == 1 else None
     if training is None and known:
@@ -131,21 +117,19 @@ def _group(value: Any) -> tuple[str, str, int] | None:
     return (name, kind, count) if is_read else None
 
 
-def distribution_of(found: Found) -> tuple[str | None, str]:
-    """The engine that the call's ``distribution`` means, and mpirun's options; None without a known one."""
+def distribution_of(found: Found) -> tuple[str | None, Any]:
+    """The engine that the call's ``distribution`` means, and mpirun's options; None without them."""
     switch = found.made.get("distribution") or found.made.get("distributions")
     if not isinstance(switch, Mapping):
-        return None, ""
+        return None, None
     library = switch.get("smdistributed")
     parallel = library.get("dataparallel") if isinstance(library, Mapping) else None
-    if isinstance(parallel, Mapping) and parallel.get("enabled") is True:
-        options = parallel.get("custom_mpi_options")
-        return "smdistributed", options if isinstance(options, str) else ""
-    for name in ("torch_distributed", "pytorchddp", "pytorch_ddp"):
-        chosen = switch.get(name)
+    engines = {"smdistributed": parallel, **{one: switch.get(one) for one in _TORCH_DISTRIBUTED}}
+    for name, chosen in engines.items():
         if isinstance(chosen, Mapping) and chosen.get("enabled") is True:
-            return "nccl", ""
-    return None, ""
+            engine = "nccl" if name in _TORCH_DISTRIBUTED else name
+            return engine, chosen.get("custom_mpi_options") or None
+    return None, None
 
 
 def enabled_distribution(call: Made) -> str | None:
@@ -160,11 +144,14 @@ def enabled_distribution(call: Made) -> str | None:
 
 
 def put_spot(job: SdkJob, wait: Any) -> None:
+    at = ("spot", "max_wait")
     if isinstance(wait, int):
-        job.values["spot", "max_wait"] = wait
-    else:
-        job.values["spot", "max_wait"] = int(job.values.get(("compute", "max_run"), 86400)) + 3600
-        job.comments["spot", "max_wait"] = "max_run and one hour to wait for capacity"
+        job.values[at] = wait
+        return
+    run = job.values.get(("compute", "max_run"))
+    job.values[at] = (run if isinstance(run, int) else 86400) + 3600
+    default = "max_run and one hour to wait for capacity"
+    job.comments[at] = default if wait is None else f"fill in; {source_of(wait)}"
 
 
 def put_network(job: SdkJob, subnets: Any, groups: Any) -> None:
@@ -181,7 +168,7 @@ def put_texts(job: SdkJob, section: str, values: Any) -> None:
     if values is None:
         return
     if not isinstance(values, Mapping):
-        job.put((section,), values)
+        job.not_set((section,), values)
         return
     for name, value in values.items():
         at = (section, str(name))
@@ -189,38 +176,19 @@ def put_texts(job: SdkJob, section: str, values: Any) -> None:
             job.put(at, str(value) if isinstance(value, int | float) else value)
 
 
-def _pairs(value: Any, key: str, content: str) -> Any:
-    """A list of mappings such as ``{"Key": ..., "Value": ...}`` as one mapping."""
+def pairs(job: SdkJob, section: str, value: Any, key: str, content: str) -> Any:
+    """A list of entries such as ``{"Key": ..., "Value": ...}`` or ``Tag(key=..., value=...)`` as one mapping."""
     if not isinstance(value, list):
         return value
-    pairs = [one for one in value if isinstance(one, Mapping) and isinstance(one.get(key), str)]
-    return {one[key]: one.get(content, "") for one in pairs}
-
-
-def _inputs(job: SdkJob, found: Found) -> Mapping[str, Any]:
-    """The channels of ``fit``: version 2 calls a single one ``training``."""
-    if found.started is None:
-        return {}
-    inputs = found.started.get("inputs", 0)
-    if isinstance(inputs, Mapping):
-        known = {str(name): one for name, one in inputs.items() if not str(name).startswith(LOST)}
-        if len(known) < len(inputs):
-            note_channels(job, found, "fit", some=bool(known))
-        return known
-    is_spread = inputs is None and any(one.startswith(LOST) for one in found.started.named)
-    # An upload returns one location. Any other expression can be a mapping of channels.
-    if is_spread or (isinstance(inputs, Unknown) and not re.search(r"\bupload\w*\(", inputs.source)):
-        note_channels(job, found, "fit")
-        return {}
-    return {} if inputs is None else {"training": inputs}
-
-
-def note_channels(job: SdkJob, found: Found, method: str, some: bool = False) -> None:
-    are = "some channels are" if some else "channels are"
-    job.notes.append(
-        f"{are} not set: the inputs of {method}() in {found.starts[0]} cannot be read from the file; "
-        "add them under channels"
-    )
+    result: dict[str, Any] = {}
+    for one in value:
+        name = one.get(key) if isinstance(one, Mapping | Made) else None
+        if isinstance(one, Mapping | Made) and isinstance(name, str):
+            given = one.get(content)
+            result[name] = "" if given is None else given
+        else:
+            job.notes.append(f"{section} may lack entries: `{source_of(one)}` cannot be read from the file")
+    return result
 
 
 def note_starts(job: SdkJob, found: Found, method: str) -> None:
@@ -230,45 +198,3 @@ def note_starts(job: SdkJob, found: Found, method: str) -> None:
             f"channels are not set: the calls of {method}() are in {', '.join(found.starts)}; "
             "add the inputs of this job under channels"
         )
-
-
-def put_channels(job: SdkJob, channels: Mapping[str, Any], mode: Any = None) -> None:
-    """Set the channels. A channel is a location, or an object of the SDK with one."""
-    for name, value in channels.items():
-        if isinstance(value, Made) and ("file_system_id" in value.named or value.name in _FILE_SYSTEMS):
-            _file_system(job, name, value)
-            continue
-        location, more = value, {}
-        if isinstance(value, Made):
-            location = value.get("s3_data", 0) or value.get("s3_uri", 0) or Unknown(source_of(value))
-            more = {
-                "mode": value.get("input_mode"),
-                "distribution": value.get("distribution"),
-                "data_type": value.get("s3_data_type"),
-                "content_type": value.get("content_type"),
-                "compression": value.get("compression"),
-                "record_wrapping": value.get("record_wrapping"),
-                "attributes": value.get("attribute_names"),
-                "groups": value.get("instance_groups"),
-            }
-        job.place(("channels", name, "s3"), location, name)
-        more["mode"] = more.get("mode") or mode
-        for key, one in more.items():
-            if one not in (None, "None", "File", "FullyReplicated", "S3Prefix") and is_known(one):
-                job.values["channels", name, key] = one
-
-
-def _file_system(job: SdkJob, name: str, value: Made) -> None:
-    kind = "fsx" if value.get("file_system_type", 1) == "FSxLustre" else "efs"
-    job.put(("channels", name, kind), value.get("file_system_id", 0))
-    job.put(("channels", name, "path"), value.get("directory_path", 2))
-    access = value.get("file_system_access_mode", 3)
-    if access == "rw":
-        job.values["channels", name, "access"] = access
-
-
-def _note_rest(job: SdkJob, call: Made) -> None:
-    known = {*_PLAIN, *_NUMBERS, *_READ, *_WITHOUT_EFFECT}
-    rest = sorted(name for name, value in call.named.items() if name not in known and value not in (None, False))
-    if rest:
-        job.notes.append(f"not taken over: {', '.join(rest)}")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from smdp_launch.draft.sdk_call.changed import changed
 from smdp_launch.draft.sdk_call.values import Made, Values
 from smdp_launch.source.syntax.scopes import dotted, tail
 
@@ -52,16 +53,16 @@ class Found:
     """A call with what belongs to it.
 
     Args:
-        made: the call that makes the estimator or trainer.
+        made: the call that makes the estimator or trainer, with the changes of the lines up to the start.
         place: such as ``line 12`` or ``cell 3, line 4``.
         started: the call of ``fit`` or ``train``; None without one, or if it is not clear which one it is.
         starts: the places of the calls that may be it.
         tuner: the place of the call that makes its ``HyperparameterTuner``; None without one.
-        places: of the arguments of ``made``, by name.
         with_: the calls of ``with_retry_strategy`` and similar methods, by name.
         region: the region that the file names; None without one.
         others: the places of more such calls.
         skipped: the places of cells that are no Python.
+        lost: changes of the object that are not in ``made``, with their places.
     """
 
     made: Made
@@ -69,11 +70,11 @@ class Found:
     started: Made | None
     starts: tuple[str, ...]
     tuner: str | None
-    places: dict[str, str]
     with_: dict[str, Made]
     region: str | None
     others: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def find_call(path: Path) -> Found:
         Unreadable: there is none, or the file cannot be read.
     """
     tree, cells, skipped = _read(path)
-    values = Values(tree)
+    values = Values(tree, lambda line: _place(line, cells))
     calls = sorted(_making(tree), key=lambda one: (one.lineno, one.col_offset))
     if not calls:
         what = f"{', '.join(ESTIMATORS)} or {TRAINER} of the SageMaker Python SDK"
@@ -98,17 +99,19 @@ def find_call(path: Path) -> Found:
     chain = {name: values.arguments(call) for name, call in _chained(tree, first).items()}
     tuners = _tuners(tree, first, calls[1:])
     starts = _starts(tree, first, calls[1:], tuners)
+    start = starts[0] if len(starts) == 1 else None
+    made, lost = changed(tree, values, _named(tail(first.func), values.arguments(first)), first, calls[1:], start)
     return Found(
-        _named(tail(first.func), values.arguments(first)),
+        made,
         _place(first.lineno, cells),
-        values.arguments(starts[0]) if len(starts) == 1 else None,
+        values.arguments(start) if start is not None else None,
         tuple(_place(_line(one), cells) for one in starts),
         _place(tuners[0].lineno, cells) if tuners else None,
-        {one.arg: _place(one.value.lineno, cells) for one in first.keywords if one.arg},
         chain,
         _region(tree, values),
         tuple(_place(one.lineno, cells) for one in calls[1:]),
         tuple(skipped),
+        tuple(lost),
     )
 
 
@@ -206,7 +209,11 @@ def _named(name: str, made: Made) -> Made:
     # Version 1 of the SDK has the same first argument, and another order of the others.
     is_first = any(one.startswith("train_") for one in made.named)
     names = _POSITIONS.get(name, ())[: 1 if is_first else None]
-    return Made(name, [], dict(zip(names, made.given, strict=False)) | dict(made.named))
+    named = dict(zip(names, made.given, strict=False))
+    places = dict.fromkeys(named, made.place) | dict(made.places)
+    # Further positional arguments are not read.
+    rest = made.given[len(names) :]
+    return Made(name, rest, named | dict(made.named), made.place, places)
 
 
 def _tuners(tree: ast.Module, made: ast.Call, others: list[ast.Call]) -> list[ast.Call]:

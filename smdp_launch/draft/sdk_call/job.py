@@ -48,12 +48,21 @@ class SdkJob:
 
     def put(self, at: At, value: Any) -> None:
         """Set a field; nothing for None. An unknown value is left out, and noted."""
-        if isinstance(value, Unknown | Text | Made) and at in _REQUIRED:
+        if not is_known(value) and at in _REQUIRED:
             self.unread[at] = source_of(value)
-        elif isinstance(value, Unknown | Text | Made):
-            self.notes.append(f"{'.'.join(at)} is not set: `{source_of(value)}` cannot be read from the file")
+        elif not is_known(value):
+            self.not_set(at, value)
         elif value is not None:
             self.values[at] = value
+
+    def not_set(self, at: At, value: Any) -> None:
+        self.notes.append(f"{'.'.join(at)} is not set: `{source_of(value)}` cannot be read from the file")
+
+    def is_on(self, at: At, value: Any) -> bool:
+        """Whether a switch is on; one that is not known is off, and noted."""
+        if value is not None and not isinstance(value, bool):
+            self.not_set(at, value)
+        return value is True
 
     def put_number(self, at: At, value: Any) -> None:
         if value == 0 and at in _OFF:
@@ -81,7 +90,7 @@ class SdkJob:
 
     def hyperparameters(self, value: Any) -> None:
         if not isinstance(value, Mapping):
-            self.put(("script", "hyperparameters"), value)
+            self.not_set(("script", "hyperparameters"), value)  # such as the path of a file with them
             return
         for name, one in value.items():
             at = ("script", "hyperparameters", str(name))

@@ -30,12 +30,14 @@ class Change(NamedTuple):
 
     Args:
         function: the innermost one with the change; None for a change outside of functions.
+        is_attribute: an object gets the attribute ``key``.
     """
 
     name: str
     key: ast.expr | None
     value: ast.expr
     function: Function | None
+    is_attribute: bool = False
 
     def is_seen_at(self, node: ast.AST) -> bool:
         """Whether ``node`` is in the function of the change."""
@@ -124,6 +126,7 @@ def changes(tree: ast.Module) -> list[Change]:
         return max(around, key=lambda one: one.lineno, default=None)
 
     found = [Change(name, key, value, function_of(value)) for name, key, value in _changed(tree)]
+    found += [Change(name, key, value, function_of(value), True) for name, key, value in _attributes(tree)]
     return sorted(found, key=lambda one: (one.value.lineno, one.value.col_offset))
 
 
@@ -137,3 +140,24 @@ def _changed(tree: ast.Module) -> Iterator[tuple[str, ast.expr | None, ast.expr]
             name = dotted(node.func).removesuffix(".update")
             yield from ((name, None, one) for one in node.args)
             yield from ((name, ast.Constant(one.arg), one.value) for one in node.keywords if one.arg)
+
+
+def _attributes(tree: ast.Module) -> Iterator[tuple[str, ast.expr, ast.expr]]:
+    """Assignments to ``name.attribute``, and to a part of it, such as ``name.attribute["key"]``.
+
+    The value of a part is not known: it is the part itself.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            targets, value = node.targets, node.value
+        elif isinstance(node, ast.AugAssign):
+            targets, value = [node.target], node.target
+        else:
+            continue
+        for one in targets:
+            inner = one
+            while isinstance(inner, ast.Attribute | ast.Subscript) and not isinstance(inner.value, ast.Name):
+                inner = inner.value
+            if isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name):
+                key = ast.unparse(one).removeprefix(f"{inner.value.id}.")
+                yield inner.value.id, ast.Constant(key), value if inner is one else one

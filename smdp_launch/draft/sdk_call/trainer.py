@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from smdp_launch.draft.sdk_call.estimator import (
-    note_channels,
-    note_starts,
-    put_channels,
-    put_network,
-    put_spot,
-    put_texts,
-)
+from smdp_launch.draft.sdk_call.channels import put_input_data
+from smdp_launch.draft.sdk_call.estimator import note_starts, pairs, put_groups, put_network, put_spot, put_texts
 from smdp_launch.draft.sdk_call.find import Found
-from smdp_launch.draft.sdk_call.job import At, SdkJob
-from smdp_launch.draft.sdk_call.values import LOST, Made, Unknown
+from smdp_launch.draft.sdk_call.job import At, SdkJob, shortened, source_of
+from smdp_launch.draft.sdk_call.values import Made, Unknown
+from smdp_launch.secret_forms import says_secret, without_forms
 
 #: Arguments of the objects that a trainer is made of, by the trainer's argument.
 _PLAIN: dict[str, dict[str, At]] = {
@@ -28,7 +24,6 @@ _PLAIN: dict[str, dict[str, At]] = {
         "enable_inter_container_traffic_encryption": ("network", "encrypt_traffic"),
     },
     "output_data_config": {"kms_key_id": ("encryption", "output_key")},
-    "checkpoint_config": {"local_path": ("checkpoint", "path")},
     "source_code": {"entry_script": ("script", "entry")},
 }
 _NUMBERS: dict[str, dict[str, At]] = {
@@ -42,14 +37,6 @@ _NUMBERS: dict[str, dict[str, At]] = {
         "max_pending_time_in_seconds": ("compute", "max_pending"),
     },
 }
-_READ = frozenset(
-    {
-        *("training_image", "role", "base_job_name", "hyperparameters", "environment", "tags", "input_data_config"),
-        *("distributed", "training_input_mode", "sagemaker_session"),
-        *_PLAIN,
-        *_NUMBERS,
-    }
-)
 
 
 def read_trainer(found: Found) -> SdkJob:
@@ -66,39 +53,56 @@ def read_trainer(found: Found) -> SdkJob:
         for name, at in fields.items():
             job.put_number(at, _part(call, argument, name))
     job.values.setdefault(("compute", "max_run"), 3600)  # the default of version 3
-    output = _part(call, "output_data_config", "s3_output_path")
-    job.place(("output", "s3"), output, "output")
-    if _part(call, "output_data_config", "compression_type") in ("NONE", "None"):
-        job.values["output", "compression"] = "none"
+    put_groups(job, _part(call, "compute", "instance_groups"))
+    _put_command(job, source_code(found))
+    job.place(("output", "s3"), _part(call, "output_data_config", "s3_output_path"), "output")
+    compression = _part(call, "output_data_config", "compression_type")
+    if compression not in (None, "GZIP"):
+        is_off = compression in ("NONE", "None")
+        job.put(("output", "compression"), "none" if is_off else compression)
     checkpoints = call.get("checkpoint_config") or _argument(found, "with_checkpoint_config")
-    if checkpoints is not None:
-        job.place(
-            ("checkpoint", "s3"), checkpoints.get("s3_uri") if isinstance(checkpoints, Made) else None, "checkpoints"
-        )
+    if checkpoints is not None or "with_checkpoint_config" in found.with_:
+        is_read = isinstance(checkpoints, Made)
+        job.place(("checkpoint", "s3"), checkpoints.get("s3_uri") if is_read else checkpoints, "checkpoints")
+        job.put(("checkpoint", "path"), checkpoints.get("local_path") if is_read else None)
     put_network(job, _part(call, "networking", "subnets"), _part(call, "networking", "security_group_ids"))
     put_texts(job, "environment", call.get("environment"))
-    put_texts(job, "tags", _pairs(call.get("tags"), "key", "value"))
-    put_texts(job, "metrics", _pairs(_argument(found, "with_metric_definitions"), "name", "regex"))
+    put_texts(job, "tags", pairs(job, "tags", call.get("tags"), "key", "value"))
+    metrics = _argument(found, "with_metric_definitions")
+    put_texts(job, "metrics", pairs(job, "metrics", metrics, "name", "regex"))
     retry = _argument(found, "with_retry_strategy")
-    if isinstance(retry, Made):
-        job.put_number(("compute", "retries"), retry.get("maximum_retry_attempts"))
-    if _part(call, "compute", "enable_managed_spot_training") is True:
+    job.put_number(("compute", "retries"), retry.get("maximum_retry_attempts") if isinstance(retry, Made) else retry)
+    if job.is_on(("spot",), _part(call, "compute", "enable_managed_spot_training")):
         put_spot(job, _part(call, "stopping_condition", "max_wait_time_in_seconds"))
-    put_channels(job, _inputs(job, found), call.get("training_input_mode"))
+    put_input_data(job, found)
     note_starts(job, found, "train")
-    _note_rest(job, found)
     return job
 
 
 def distribution_of(found: Found) -> str | None:
     """The engine that ``distributed`` means; None without a known one."""
     chosen = found.made.get("distributed")
-    return "nccl" if isinstance(chosen, Made) and chosen.name == "Torchrun" else None
+    is_torchrun = isinstance(chosen, Made) and chosen.name == "Torchrun"
+    return "nccl" if is_torchrun and chosen.get("smp") is None else None  # smp: the library for model parallelism
 
 
 def source_code(found: Found) -> Made:
     code = found.made.get("source_code")
     return code if isinstance(code, Made) else Made("SourceCode", [])
+
+
+def _put_command(job: SdkJob, code: Made) -> None:
+    """Note the command of ``SourceCode``, which the SDK runs in place of the entry script."""
+    command = code.get("command")
+    if command is None:
+        return
+    text = shortened(without_forms(command) if isinstance(command, str) else source_of(command))
+    if any(map(says_secret, re.findall(r"[\w-]+", text))):
+        text = "..."
+    place = code.places.get("command", code.place)
+    job.notes.append(f"script.entry: the job runs a script, and not the command `{text}` in {place}")
+    if code.get("entry_script") is None:
+        job.comments["script", "entry"] = f"fill in; the command is `{text}`"
 
 
 def _part(call: Made, argument: str, name: str) -> Any:
@@ -110,52 +114,4 @@ def _part(call: Made, argument: str, name: str) -> Any:
 
 def _argument(found: Found, method: str) -> Any:
     call = found.with_.get(method)
-    if call is None:
-        return None
-    return call.given[0] if call.given else next(iter(call.named.values()), None)
-
-
-def _pairs(value: Any, key: str, content: str) -> Any:
-    """A list of objects such as ``Tag(key=..., value=...)`` as one mapping."""
-    if not isinstance(value, list):
-        return value
-    listed = [one for one in value if isinstance(one, Made) and isinstance(one.get(key), str)]
-    return {one.get(key): one.get(content) for one in listed}
-
-
-def _inputs(job: SdkJob, found: Found) -> dict[str, Any]:
-    started = found.started.get("input_data_config", 0) if found.started is not None else None
-    channels: dict[str, Any] = {}
-    is_lost = found.started is not None and any(one.startswith(LOST) for one in found.started.named)
-    for listed in (found.made.get("input_data_config"), started):
-        is_lost |= listed is not None and not isinstance(listed, list)
-        for one in listed if isinstance(listed, list) else []:
-            if isinstance(one, Made) and isinstance(one.get("channel_name"), str):
-                channels[one.get("channel_name")] = _source(one)
-            else:
-                is_lost = True
-    if is_lost:
-        note_channels(job, found, "train", some=bool(channels))
-    return channels
-
-
-def _source(channel: Made) -> Any:
-    """The location of an InputData or Channel, or the object with the location in it."""
-    source = channel.get("data_source")
-    for name in ("s3_data_source", "file_system_data_source"):
-        if isinstance(source, Made) and source.get(name) is not None:
-            source = source.get(name)
-    if not isinstance(source, Made):
-        return source
-    renamed = {"s3_data_distribution_type": "distribution"}
-    named = {renamed.get(name, name): value for name, value in source.named.items()}
-    more = {"content_type": channel.get("content_type"), "input_mode": channel.get("input_mode")}
-    return Made(source.path, source.given, {**named, **{name: one for name, one in more.items() if one is not None}})
-
-
-def _note_rest(job: SdkJob, found: Found) -> None:
-    rest = sorted(name for name, value in found.made.named.items() if name not in _READ and value is not None)
-    known = {"with_checkpoint_config", "with_metric_definitions", "with_retry_strategy"}
-    rest += sorted(name for name in found.with_ if name not in known)
-    if rest:
-        job.notes.append(f"not taken over: {', '.join(rest)}")
+    return None if call is None else call.get(next(iter(call.named), ""), 0)

@@ -10,7 +10,7 @@ import ast
 import operator
 import string
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from smdp_launch.draft.sdk_call.names import Binding, Change, bindings, called_names, changes
@@ -43,21 +43,41 @@ class Text:
 
 @dataclass(frozen=True)
 class Made:
-    """The result of a call, such as ``TrainingInput(...)``. ``path`` is the called name as it is written."""
+    """The result of a call, such as ``TrainingInput(...)``.
+
+    Args:
+        path: the called name as it is written.
+        place: such as ``line 12``.
+        places: of the named arguments.
+        read: the names and positions of the arguments that were asked for.
+    """
 
     path: str
     given: Sequence[Any]
     named: Mapping[str, Any] = field(default_factory=dict)
+    place: str = field(default="", compare=False)
+    places: Mapping[str, str] = field(default_factory=dict, compare=False)
+    read: set[str | int] = field(default_factory=set, compare=False, repr=False)
 
     @property
     def name(self) -> str:
         return self.path.rpartition(".")[2]
 
     def get(self, name: str, position: int | None = None) -> Any:
-        """The value of an argument; None without one."""
+        """The value of an argument, which then counts as read; None without one."""
+        self.read.add(name)
         if name in self.named:
             return self.named[name]
-        return self.given[position] if position is not None and position < len(self.given) else None
+        if position is None or position >= len(self.given):
+            return None
+        self.read.add(position)
+        return self.given[position]
+
+    def changed(self, name: str, value: Any, place: str) -> Made:
+        """The object with another value of one argument."""
+        return replace(
+            self, named={**self.named, name: value}, places={**self.places, name: place}, read=set(self.read)
+        )
 
 
 _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
@@ -69,14 +89,21 @@ _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Pow: operator.pow,
 }
 _NUMBERS = (int, float)
+#: Longer lists are not unpacked: lines that unpack a list into itself would need exponential memory.
+_LONGEST = 1000
 #: Larger powers are not computed.
 _LARGEST = 10**12
 
 
 class Values:
-    """Evaluates expressions of one file."""
+    """Evaluates expressions of one file.
 
-    def __init__(self, tree: ast.Module) -> None:
+    Args:
+        place: gives a line of ``tree`` as text.
+    """
+
+    def __init__(self, tree: ast.Module, place: Callable[[int], str]) -> None:
+        self.place = place
         self._bound: dict[str, list[Binding]] = {}
         self._changes: dict[str, list[Change]] = {}
         self._read: dict[ast.Name, Any] = {}
@@ -112,20 +139,22 @@ class Values:
         value = self.of(latest.value, depth)
         if isinstance(value, str) and named_secrets(value, node.id):
             return Unknown(node.id)
-        return self._changed(node, value, latest.after[0], depth) if isinstance(value, dict) else value
+        return self._changed(node, value, latest.after[0], depth) if isinstance(value, dict | Made) else value
 
-    def _changed(self, node: ast.Name, value: dict[Any, Any], since: int, depth: int) -> dict[Any, Any]:
-        """The mapping with the entries that the lines between its assignment and ``node`` set."""
-        result = dict(value)
+    def _changed(self, node: ast.Name, value: Any, since: int, depth: int) -> Any:
+        """The mapping, or the object of a call, with what the lines between its assignment and ``node`` set in it."""
+        result = dict(value) if isinstance(value, dict) else value
         for one in self._changes.get(node.id, ()):
-            if not since < one.value.lineno < node.lineno:
+            if one.is_attribute != isinstance(value, Made) or not since < one.value.lineno < node.lineno:
                 continue
             inner = self.of(one.value, depth)
             if not one.is_seen_at(node):  # of another function, which may be called before or after
                 if one.function is None or one.function.name not in self._called:
                     continue
                 inner = Unknown(_source(one.value))
-            if one.key is None:
+            if isinstance(result, Made):
+                result = result.changed(self.of(one.key), inner, self.place(one.value.lineno)) if one.key else result
+            elif one.key is None:
                 _merge(result, inner, one.value)
             else:
                 _set(result, self.of(one.key, depth), inner, f"{node.id}[{_source(one.key)}]")
@@ -135,7 +164,16 @@ class Values:
         return Unknown(_source(node))
 
     def _of_list(self, node: ast.List | ast.Tuple, depth: int) -> Any:
-        return [self.of(one, depth) for one in node.elts if not isinstance(one, ast.Starred)]
+        result: list[Any] = []
+        for one in node.elts:
+            value = self.of(one.value if isinstance(one, ast.Starred) else one, depth)
+            if not isinstance(one, ast.Starred):
+                result.append(value)
+            elif isinstance(value, list) and len(value) <= _LONGEST:
+                result += value
+            else:
+                result.append(Unknown(_source(one)))
+        return result
 
     _of_tuple = _of_list
 
@@ -187,15 +225,24 @@ class Values:
 
     def arguments(self, node: ast.Call, depth: int = 0) -> Made:
         """The arguments of any call."""
-        given = [self.of(one, depth) for one in node.args if not isinstance(one, ast.Starred)]
-        named: dict[str, Any] = {}
+        given, named, places = [], {}, {}
+        for at, each in enumerate(node.args):
+            if isinstance(each, ast.Starred):  # the positions of the arguments after it are not known
+                named = {_source(rest): Unknown(_source(rest)) for rest in node.args[at:]}
+                places = dict.fromkeys(named, self.place(each.lineno))
+                break
+            given.append(self.of(each, depth))
         for one in node.keywords:
-            value = self.of(one.value, depth)
+            value, entries = self.of(one.value, depth), {}
             if one.arg is not None:
-                named[one.arg] = value
+                entries[one.arg] = value
             else:
-                _merge(named, value, one.value)
-        return Made(dotted(node.func) or tail(node.func), given, {str(name): value for name, value in named.items()})
+                _merge(entries, value, one.value)
+            named |= {str(name): inner for name, inner in entries.items()}
+            places |= {str(name): self.place(one.value.lineno) for name in entries}
+        # A chain of methods begins lines above the name of the last method.
+        place = self.place(node.func.end_lineno or node.lineno)
+        return Made(dotted(node.func) or tail(node.func), given, named, place, places)
 
     def _of_call(self, node: ast.Call, depth: int) -> Any:
         made = self.arguments(node, depth)

@@ -103,3 +103,10 @@ def test_comment_distinguishes_an_option_without_a_default_from_one_with_an_expr
         "# workers: # its default cannot be read from the script",
     ]
     assert f"# words: [{'x' * 198}… # takes several values" in lines[3]
+
+
+def test_reason_for_another_version_names_the_command(tmp_path: Path) -> None:
+    make(tmp_path / "src", {"train.py": "import torch\n", "requirements.txt": "torch==1.13.1\n"})
+    draft = make_draft(scan_source(tmp_path / "src"), "train.py", tmp_path / "job.yaml", "native", None)
+    reason = "requires torch 1.13.1, for which `smdp-launch image build` has no recipe"
+    assert reason in job_file(draft)

@@ -150,9 +150,9 @@ def test_estimator_gives_its_job_file(tmp_path: Path, kind: str) -> None:
     ran, job = drafted(tmp_path, name, text)
     assert ran.returncode == 0, ran.stderr
     assert job == JOB_OF_ESTIMATOR
-    place = "line 9" if kind == "script" else "cell 3, line 3"
+    place, last = ("line 9", "line 31") if kind == "script" else ("cell 3, line 3", "cell 3, line 25")
     assert ran.stdout.startswith(f"wrote job.yaml from PyTorch in {name}, {place}\n")
-    assert notes(ran) == ["not taken over: code_location"]
+    assert notes(ran) == [f"not taken over: code_location in {last}"]
     text = (tmp_path / "job.yaml").read_text()
     assert "role/your-execution-role # fill in; sagemaker.get_execution_role()" in text
     assert "bucket: your-bucket # fill in; session.default_bucket()" in text
@@ -245,7 +245,7 @@ PyTorch(entry_point="src/train.py", role=a, instance_type=TYPES[n], instance_cou
         "big": "your-big",
         "zero": "your-zero",
         "deep": "your-deep",
-        "list": [1],
+        "list": "your-list",
         "7": "3",
         "set": "your-set",
     }

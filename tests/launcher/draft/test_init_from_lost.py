@@ -234,7 +234,7 @@ def test_unpacked_values_that_cannot_be_read_are_reported(tmp_path: Path) -> Non
     assert job["script"]["hyperparameters"] == {"epochs": 1}
     assert notes(ran) == [
         "script.hyperparameters may lack entries: `**more` cannot be read from the file",
-        "not taken over: **settings",
+        "not taken over: **settings in line 5",
     ]
 
 
