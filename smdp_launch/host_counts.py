@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+#: The type that the service has selected of several, and the number of hosts: fields that no request may have.
+SELECTED = ("SelectedInstanceType", "SelectedInstanceCount")
+
 
 def hosts_by_type(resources: Mapping[str, Any]) -> dict[str, int]:
     """The hosts of all groups by instance type. Of several types to choose from, only the one that the service has

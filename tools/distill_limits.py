@@ -35,6 +35,9 @@ CLASSES = {
 #: What ``\s`` has beyond Java's separators. A class with the separators themselves takes Python 10 ms to compile.
 NO_CONTROLS = r"(?!(?s:.*)[\t-\r\x1c-\x1f\x85])"
 
+#: In the documentation of fields that a request may not have.
+READ_ONLY = "read-only and isn't accepted in"
+
 #: The types that smdp_launch/request/limits.py supports.
 TYPES = {"structure", "map", "list", "string", "integer", "long", "float", "double", "boolean"}
 
@@ -97,7 +100,8 @@ def _collect(model: dict[str, Any], name: str, into: dict[str, Shape]) -> None:
     if "pattern" in source:
         shape["pattern"] = python_pattern(source["pattern"])
     if "members" in source:
-        shape["members"] = {member: one["shape"] for member, one in source["members"].items()}
+        members = source["members"].items()
+        shape["members"] = {name: one["shape"] for name, one in members if not _is_read_only(one)}
     shape |= {role: source[role]["shape"] for role in ("member", "key", "value") if role in source}
     into[name] = shape
     for inner in [
@@ -105,6 +109,11 @@ def _collect(model: dict[str, Any], name: str, into: dict[str, Shape]) -> None:
         *(shape[role] for role in ("member", "key", "value") if role in shape),
     ]:
         _collect(model, inner, into)
+
+
+def _is_read_only(member: dict[str, Any]) -> bool:
+    """Whether only the service sets this field. The model has one shape for a request and for its description."""
+    return READ_ONLY in member.get("documentation", "")
 
 
 def python_pattern(pattern: str) -> str:

@@ -19,7 +19,7 @@ from smdp_launch.jobfile.load import Loaded, load
 from smdp_launch.jobfile.mapping import NAME as MAPPING
 from smdp_launch.jobfile.mapping import from_mapping, without_places
 from smdp_launch.jobfile.model.spec import JobSpec
-from smdp_launch.jobfile.yaml.document import Parsed
+from smdp_launch.jobfile.yaml.document import Document, Parsed
 from smdp_launch.rules.base.facts import Facts
 from smdp_launch.rules.request.placeholders import Placeholder, placeholders_of, to_fill_in
 from smdp_launch.sizing.need import MeasuredInput
@@ -120,11 +120,22 @@ def check_spec(
 ) -> CheckedJob:
     """The same for a spec. Its values are final: no other configuration source is read."""
     document = spec.document
+    if document is not None and JobSpec.model_validate(document.data) == spec:
+        return _check(Path(document.file), (document, []), local, measured)
+    # The spec is made in Python, or is a copy with other values, so it has no places in a file.
     folder = document.folder if document is not None else Path()
-    if document is None or JobSpec.model_validate(document.data) != spec:
-        # The spec is made in Python, or is a copy with other values, so it has no places in a file.
-        return _check(Path(MAPPING), from_mapping(spec.to_mapping(), folder, {}), local, measured)
-    return _check(Path(document.file), (document, []), local, measured)
+    copied, problems = from_mapping(spec.to_mapping(), folder, {})
+    if document is not None:
+        _keep_folders(copied, document)
+    return _check(Path(MAPPING), (copied, problems), local, measured)
+
+
+def _keep_folders(copied: Document, original: Document) -> None:
+    """A relative path that the copy does not change starts from the folder of the file that contains it."""
+    for at, entry in copied.entries.items():
+        value = copied.value(at)
+        if isinstance(value, dict) or value == original.value(at):
+            copied.entries[at] = entry._replace(folder=original.entry(at).folder)
 
 
 def _check(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
 from smdp_launch.catalog.faults import VARIABLE
+from smdp_launch.catalog.limits import shape
 from smdp_launch.errors import Refused, ServiceProblem
+from smdp_launch.host_counts import SELECTED
 from smdp_launch.jobs.checkpoints.listing import Checkpoints, list_checkpoints
 from smdp_launch.jobs.records.history import record_resumption
 from smdp_launch.jobs.records.outcome import ENDED, Outcome
@@ -20,16 +21,14 @@ from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.retry import call_with_retries
 from smdp_launch.jobs.status.description import Description, describe_training_job, description
 from smdp_launch.jobs.status.interrupted_resume import resumed_from
+from smdp_launch.jobs.status.resumptions import resumed_name
 from smdp_launch.jobs.submit import create
 from smdp_launch.request.build import PLAN_TAG, Request
+from smdp_launch.request.environment import SESSION_TAGS_VARIABLE
 from smdp_launch.request.hyperparameters import encode_value
-from smdp_launch.request.names import job_name
 
 #: The tag of a resumed job; its value is the name of the old job.
 RESUMES_TAG = "smdp-launch:resumes"
-
-_NAME = re.compile(r"(?P<base>.+)-\d{14}-[0-9a-f]{4}")
-_LONGEST_BASE = 43  # characters; the service allows 63 for the whole name
 
 
 @dataclass(frozen=True)
@@ -132,23 +131,30 @@ def _request(clients: Clients, answer: Mapping[str, Any], retry: int) -> Request
     old = str(answer["TrainingJobName"])
     known = clients.sagemaker.meta.service_model.operation_model("CreateTrainingJob").input_shape.members
     request: Request = {name: value for name, value in answer.items() if name in known and name != "Tags"}
-    match = _NAME.fullmatch(old)
-    base = (match["base"] if match else old)[:_LONGEST_BASE]
-    # The name depends on the old job only: a repeated resume, or a retry after a lost answer, means the same job.
-    ended = answer.get("TrainingEndTime") or answer["CreationTime"]
-    request["TrainingJobName"] = job_name(base, ended, int(hashlib.sha256(old.encode()).hexdigest()[:4], 16))
+    request["TrainingJobName"] = resumed_name(answer)
     request["OutputDataConfig"] = {name: value for name, value in answer["OutputDataConfig"].items() if value != ""}
+    if "ResourceConfig" in request:
+        resources = request["ResourceConfig"].items()
+        request["ResourceConfig"] = {name: value for name, value in resources if name not in SELECTED}
     if "Environment" in request:  # an injected fault is for the old job only
         kept = {name: value for name, value in request["Environment"].items() if name not in (VARIABLE, RETRY_VARIABLE)}
         request["Environment"] = {**kept, **({RETRY_VARIABLE: str(retry)} if retry else {})}
+        if kept.get(SESSION_TAGS_VARIABLE) == "1":  # the description does not have this field
+            request["SessionChainingConfig"] = {"EnableSessionTagChaining": True}
     parameters = dict(request.get("HyperParameters", {}))
     if "sagemaker_job_name" in parameters:
         parameters["sagemaker_job_name"] = encode_value(request["TrainingJobName"])
         request["HyperParameters"] = parameters
     arn = answer["TrainingJobArn"]
     tags = call_with_retries(clients, f"the tags of {old} cannot be read", lambda: user_tags(clients, arn))
+    return {**request, "Tags": tags_of_resumption(tags, old, request)}
+
+
+def tags_of_resumption(tags: Sequence[dict[str, str]], old: str, request: Request) -> list[dict[str, str]]:
+    """The user's ``tags`` with those of the launcher. The tag with the old name is left out if there is no room."""
     ours = [{"Key": RESUMES_TAG, "Value": old}, {"Key": PLAN_TAG, "Value": request_digest(request)}]
-    return {**request, "Tags": [*tags, *ours]}
+    most = shape("TagList").maximum
+    return [*tags, *(ours if most is None or len(tags) + len(ours) <= most else ours[1:])]
 
 
 def user_tags(clients: Clients, arn: str) -> list[dict[str, str]]:

@@ -13,7 +13,7 @@ from smdp_launch.catalog.limits import request_shape
 from smdp_launch.errors import Refused, ServiceProblem
 from smdp_launch.host_counts import host_count
 from smdp_launch.jobs.records.history import find_launch, record_resumption
-from smdp_launch.jobs.resume import RESUMES_TAG, request_digest, user_tags
+from smdp_launch.jobs.resume import tags_of_resumption, user_tags
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.retry import call_with_retries
 from smdp_launch.jobs.submit import create_once
@@ -160,8 +160,7 @@ def _request(clients: Clients, answer: Mapping[str, Any], old: SweepState) -> Re
     }
     arn = answer["HyperParameterTuningJobArn"]
     tags = call_with_retries(clients, f"the tags of {name} cannot be read", lambda: user_tags(clients, arn))
-    ours = [{"Key": RESUMES_TAG, "Value": name}, {"Key": PLAN_TAG, "Value": request_digest(request)}]
-    return {**request, "Tags": [*tags, *ours]}
+    return {**request, "Tags": tags_of_resumption(tags, name, request)}
 
 
 def _config(config: Mapping[str, Any], old: SweepState) -> Request:

@@ -18,6 +18,7 @@ account.yaml    the account, see `account`; the user writes it
 announced.json  exists while the server must stay without clients and jobs
 refusal.json    the calls that are refused now, see `injected_refusals`; refused.json counts them
 registry/       images and repositories, created on first use
+pip-cache/      what pip has downloaded for the hosts, which install it again in each run
 version         the version of this layout, see `VERSION`
 sagemaker/      config.yaml, the defaults of the SageMaker SDK, see `sdk_defaults`
 """
@@ -89,6 +90,10 @@ class StateFolder:
     @property
     def registry(self) -> Path:
         return self.root / "registry"
+
+    @property
+    def pip_cache(self) -> Path:
+        return self.root / "pip-cache"
 
     @property
     def sdk_defaults(self) -> Path:

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.request.batch import script_hyperparameters
-from smdp_launch.request.environment import environment
+from smdp_launch.request.environment import SESSION_TAGS_VARIABLE, environment
 from smdp_launch.request.hyperparameters import encode
 from smdp_launch.request.image import image
 from smdp_launch.request.names import S3Location, source_location
@@ -55,7 +55,7 @@ def training_request(spec: JobSpec, source: SourceTree, job: str) -> Request:
     if spec.remote_debug:
         request["RemoteDebugConfig"] = {"EnableRemoteDebug": True}
     request |= _network(spec)
-    request = apply_overlay(request, spec.overlay)
+    request = with_overlay(request, spec.overlay)
     tags = [{"Key": key, "Value": value} for key, value in sorted(spec.tags.items())]
     request["Tags"] = [*tags, *request.get("Tags", []), {"Key": PLAN_TAG, "Value": plan_hash(request, source)}]
     return request
@@ -81,13 +81,21 @@ def tensorboard_location(spec: JobSpec, job: str) -> str | None:
     return str(S3Location.parse(board.s3).join(job, "tensorboard-output")) if board is not None else None
 
 
-def apply_overlay(request: Request, overlay: Mapping[str, JsonValue]) -> Request:
-    """``request`` with the fields of ``overlay``: mappings are merged, all other values replace."""
+def with_overlay(request: Request, overlay: Mapping[str, JsonValue]) -> Request:
+    """``request`` with the fields of ``overlay``, and the variable from which a resumed job knows one of them."""
+    request = _merged(request, overlay)
+    if request.get("SessionChainingConfig") == {"EnableSessionTagChaining": True}:
+        request["Environment"] = {**request.get("Environment", {}), SESSION_TAGS_VARIABLE: "1"}
+    return request
+
+
+def _merged(request: Request, overlay: Mapping[str, JsonValue]) -> Request:
+    """Mappings are merged, all other values of ``overlay`` replace."""
     result = dict(request)
     for name, value in overlay.items():
         present = result.get(name)
         if isinstance(present, dict) and isinstance(value, dict):
-            result[name] = apply_overlay(present, value)
+            result[name] = _merged(present, value)
         else:
             result[name] = value
     return result

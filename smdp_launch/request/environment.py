@@ -12,6 +12,10 @@ REQUIRE_VARIABLE = "SMDP_NETWORK_REQUIRE"
 #: How often the launcher resumes the job, and after which failures: ``3:hang,spot``. The containers ignore it.
 RETRIES_VARIABLE = "SMDP_RETRIES"
 
+#: 1 if the request has EnableSessionTagChaining. SageMaker does not return this field, so ``resume`` reads the
+#: variable. The containers ignore it.
+SESSION_TAGS_VARIABLE = "SMDP_SESSION_TAGS"
+
 
 def environment(spec: JobSpec) -> dict[str, str]:
     """The containers' environment: the job file's variables, and those of the engine."""

@@ -18,8 +18,8 @@ from typing import Any
 from smdp_launch.checking.inputs import MB
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.planning.plan import Plan
-from smdp_launch.request.build import PLAN_TAG, Request, apply_overlay, checkpoint_location, plan_hash
-from smdp_launch.request.hyperparameters import encode
+from smdp_launch.request.build import PLAN_TAG, Request, checkpoint_location, plan_hash, with_overlay
+from smdp_launch.request.hyperparameters import encode, encode_value
 from smdp_launch.request.names import S3Location, job_name, source_location
 from smdp_launch.request.resources import instance_preferences
 from smdp_launch.request.toolkit import INSTANCE_TYPE
@@ -127,17 +127,19 @@ def completed(request: Request, plan: Plan, source: SourceTree | None) -> Reques
         request["StoppingCondition"] = request["StoppingCondition"] | pending
     if spec.compute.fallback_types is not None:
         resources = dict(request["ResourceConfig"])
-        types = [resources.pop("InstanceType"), *spec.compute.fallback_types]
+        # A changed type of the estimator can be one of the others.
+        types = list(dict.fromkeys([resources.pop("InstanceType"), *spec.compute.fallback_types]))
         preferences = instance_preferences(types, resources.pop("InstanceCount"), spec.compute.training_plan)
         request["ResourceConfig"] = resources | {"InstancePreferences": preferences}
         given: Request = request.get("HyperParameters", {})
         request["HyperParameters"] = {name: value for name, value in given.items() if name != INSTANCE_TYPE}
     elif spec.compute.training_plan is not None:
         request["ResourceConfig"] = request["ResourceConfig"] | {"TrainingPlanArn": spec.compute.training_plan}
+    request |= _type_of_hosts(request)
     if spec.remote_debug:
         request["RemoteDebugConfig"] = {"EnableRemoteDebug": True}
     tags: list[Any] = request.pop("Tags", [])
-    request = apply_overlay(request, spec.overlay)
+    request = with_overlay(request, spec.overlay)
     tags += request.get("Tags", [])
     if source is not None:
         tags.append({"Key": PLAN_TAG, "Value": plan_hash(request, source)})
@@ -147,6 +149,13 @@ def completed(request: Request, plan: Plan, source: SourceTree | None) -> Reques
 def _with_mode(channel: Request) -> Request:
     """Set the input mode that the SDK leaves out for the channel of the source archive: it would be the job's."""
     return channel if "S3DataSource" not in channel["DataSource"] else {"InputMode": "File"} | channel
+
+
+def _type_of_hosts(request: Request) -> Request:
+    """The hyperparameters with the type of the hosts: the generic estimator does not set it, and its type can be
+    changed."""
+    given, kind = request.get("HyperParameters", {}), request["ResourceConfig"].get("InstanceType")
+    return {"HyperParameters": given | {INSTANCE_TYPE: encode_value(kind)}} if kind and INSTANCE_TYPE in given else {}
 
 
 def _require_training(session: Any) -> None:

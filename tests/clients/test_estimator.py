@@ -79,8 +79,11 @@ def test_estimator_of_generated_job_sends_request_of_plan(
     assert caught.requests.pop() == plan.request
 
 
-def test_change_of_estimator_is_in_request(tmp_path: Path) -> None:
-    estimator = build_estimator(write_job(tmp_path))
+@pytest.mark.parametrize(("planned", "name"), [("ml.p4d.24xlarge", "PyTorch"), ("ml.p5.48xlarge", "Estimator")])
+def test_change_of_estimator_is_in_request(tmp_path: Path, planned: str, name: str) -> None:
+    text = JOB.replace("ml.p4d.24xlarge", planned) + "policy: extended\n"
+    estimator = build_estimator(write_job(tmp_path, text))
+    assert type(estimator).__name__ == name
     estimator.instance_count, estimator.instance_type = 5, "ml.p3dn.24xlarge"
     estimator.set_hyperparameters(epochs=7)
     caught = Caught(estimator.sagemaker_session)

@@ -63,9 +63,9 @@ def superseded(
     ]
 
 
-def require_unused(stored: StoredCheckpoints, chosen: Sequence[StoredCheckpoint]) -> None:
-    """For a job that has not ended: it resumes from the newest usable checkpoint after an interruption, and may write
-    newer ones now.
+def require_unused(stored: StoredCheckpoints, chosen: Sequence[StoredCheckpoint], job: str) -> None:
+    """For a ``job`` that has not ended: it resumes from the newest usable checkpoint after an interruption, and may
+    write newer ones now.
 
     Raises:
         Refused: one of them is among ``chosen``.
@@ -73,8 +73,8 @@ def require_unused(stored: StoredCheckpoints, chosen: Sequence[StoredCheckpoint]
     newest = stored.newest
     for one in chosen:
         if newest is None or (one.step or 0) >= (newest.step or 0):
-            message = "the job has not ended, and resumes from this checkpoint, or writes it now"
-            help_ = "delete older ones, or stop the job first (smdp-launch stop)"
+            message = f"{job} has not ended, and resumes from this checkpoint, or writes it now"
+            help_ = f"delete older ones, or stop the job first (smdp-launch stop {job})"
             raise refusal(IN_USE, str(stored.object(one.name)), message, help_, _NOT_DELETED)
 
 

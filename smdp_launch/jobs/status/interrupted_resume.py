@@ -9,7 +9,7 @@ from smdp_launch.errors import ServiceProblem
 from smdp_launch.jobs.records.history import find_launch
 
 
-def _is_unknown(error: BaseException | None) -> bool:
+def is_unknown(error: BaseException | None) -> bool:
     """Whether botocore's ``error`` means that there is no such job."""
     from botocore.exceptions import ClientError
 
@@ -21,7 +21,7 @@ def _is_unknown(error: BaseException | None) -> bool:
 def resumed_from(job: str, error: ServiceProblem) -> str | None:
     """The old job of the resume, if ``error`` means that ``job`` was never created; else None."""
     launched = find_launch(job)
-    return launched.resumes if launched is not None and _is_unknown(error.__cause__) else None
+    return launched.resumes if launched is not None and is_unknown(error.__cause__) else None
 
 
 @contextmanager

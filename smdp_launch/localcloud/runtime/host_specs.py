@@ -17,8 +17,9 @@ from smdp_launch.localcloud.arns import training_job_arn
 from smdp_launch.localcloud.client.connect import Endpoint
 from smdp_launch.localcloud.environment import adapter_cache, host_environment
 from smdp_launch.localcloud.groups import host_names
-from smdp_launch.localcloud.isolation import network
+from smdp_launch.localcloud.isolation import host_python, network
 from smdp_launch.localcloud.isolation.container import Container
+from smdp_launch.localcloud.isolation.host_python import HostPython
 from smdp_launch.localcloud.isolation.images import Image
 from smdp_launch.localcloud.isolation.namespaces import View
 from smdp_launch.localcloud.isolation.network import Plug
@@ -31,8 +32,6 @@ from smdp_launch.localcloud.runtime.host_resources import HostResources
 from smdp_launch.localcloud.runtime.port_lease import Lease
 from smdp_launch.localcloud.runtime.tree import HostTree, host_number
 
-# The entrypoint is a separate program, not a library, as `train` is in the platform's containers.
-COMMAND = [sys.executable, "-m", "smdp_entrypoint"]
 # In a request's Environment: whether the workers emulate CUDA. The entrypoint reads another variable, and refuses it
 # in a job on AWS.
 _CUDA_VARIABLE = "SMDP_LOCAL_CUDA_ON_CPU"
@@ -65,7 +64,11 @@ class Launch:
         if self._resources.image is not None:
             return self._container_spec(tree, self._resources.image, plug)
         view = self._view(tree, visible_paths(self._folder.state_folder.root))
-        return HostSpec(os.getpid(), self._isolated, self._command([]), self._environment(tree), view, plug=plug)
+        python = host_python.create(tree.python)
+        command = self._command([])
+        if command == ["train"]:  # a separate program, not a library, as in the platform's containers
+            command = [str(python.executable), "-m", "smdp_entrypoint"]
+        return HostSpec(os.getpid(), self._isolated, command, self._environment(tree, python), view, plug=plug)
 
     def _command(self, entrypoint: Sequence[str]) -> list[str]:
         """The command that the platform runs: `docker run IMAGE train`.
@@ -76,8 +79,7 @@ class Launch:
         algorithm = self._request["AlgorithmSpecification"]
         own = algorithm.get("ContainerEntrypoint", [])
         arguments = algorithm.get("ContainerArguments") or ([] if own else ["train"])
-        command = [*(own or entrypoint), *arguments]
-        return COMMAND if command == ["train"] and self._resources.image is None else command
+        return [*(own or entrypoint), *arguments]
 
     def _view(self, tree: HostTree, visible: tuple[Path, ...]) -> View:
         mounts = tuple(one for one in self._resources.mounts if tree.ml in one.target.parents)
@@ -96,9 +98,10 @@ class Launch:
         command = self._command(image.entrypoint)
         return HostSpec(os.getpid(), True, command, environment, view, container, plug)
 
-    def _environment(self, tree: HostTree) -> dict[str, str]:
+    def _environment(self, tree: HostTree, python: HostPython) -> dict[str, str]:
         environment = {
-            **host_environment(),
+            **python.variables(host_environment()),
+            "PIP_CACHE_DIR": str(self._folder.state_folder.pip_cache),
             "HOME": "/tmp" if self._isolated else str(tree.tmp),  # noqa: S108 (the host's own)
             **self._job_environment(),
             "SMDP_MASTER_PORT": str(self._lease.master_port),

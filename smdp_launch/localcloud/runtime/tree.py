@@ -40,6 +40,11 @@ class HostTree:
         return self.root / "opt"
 
     @property
+    def python(self) -> Path:
+        """The Python environment of a host without an image, see `host_python`."""
+        return self.root / "python"
+
+    @property
     def layer(self) -> Path:
         """The files that a container of this host writes over its image."""
         return self.root / "layer"

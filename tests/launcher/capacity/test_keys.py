@@ -13,6 +13,7 @@ from smdp_launch.errors import ExitCode
 from smdp_launch.jobs.records.outcome import Outcome
 from smdp_launch.jobs.status.description import description
 from smdp_launch.planning.consequences import side_effects
+from smdp_launch.sdk.training import completed
 from tests.conftest import JOB, write_job
 
 PLAN = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/spring"
@@ -41,6 +42,15 @@ def test_plan_with_fallback_types_has_its_hosts(tmp_path: Path) -> None:
     assert (plan.hosts, plan.workers_per_host) == (2, 8)
 
 
+def test_changed_type_of_an_estimator_is_in_the_request_once(tmp_path: Path) -> None:
+    text = JOB.replace("  max_run: 600\n", "  max_run: 600\n  fallback_types: [ml.p3dn.24xlarge, ml.p3.16xlarge]\n")
+    plan = smdp_launch.plan(write_job(tmp_path, text))
+    resources = {"InstanceType": "ml.p3dn.24xlarge", "InstanceCount": 2}
+    request = completed({"TrainingJobName": plan.job, "ResourceConfig": resources}, plan, None)
+    preferred = request["ResourceConfig"]["InstancePreferences"]
+    assert [one["InstanceType"] for one in preferred] == ["ml.p3dn.24xlarge", "ml.p3.16xlarge"]
+
+
 def test_remote_debugging_is_in_the_request_and_the_plan(tmp_path: Path) -> None:
     plan = smdp_launch.plan(write_job(tmp_path, JOB + "remote_debug: true\n"))
     assert plan.request["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
@@ -59,6 +69,15 @@ def test_overlay_names_the_key(tmp_path: Path, overlay: str, field: str) -> None
     (found,) = smdp_launch.validate(write_job(tmp_path, JOB + f"overlay: {overlay}\n"))
     assert (found.code, found.help) == ("SMDP603", f"replace it with the field `{field}`")
     assert found.edits
+
+
+def test_overlay_with_the_selected_type_is_refused(tmp_path: Path) -> None:
+    overlay = "{ResourceConfig: {SelectedInstanceType: ml.p4d.24xlarge, SelectedInstanceCount: 2}}"
+    found = smdp_launch.validate(write_job(tmp_path, JOB + f"overlay: {overlay}\n"))
+    assert [(one.code, one.text) for one in found] == [
+        ("SMDP604", "SelectedInstanceType"),
+        ("SMDP604", "SelectedInstanceCount"),
+    ]
 
 
 def described(**more: Any) -> dict[str, Any]:

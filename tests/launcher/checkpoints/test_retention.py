@@ -1,4 +1,4 @@
-"""`checkpoints --keep-last` of another library's checkpoints: nothing says whether one of them is complete."""
+"""Checkpoints of another library, of which nothing says whether they are complete, and those of a resumed job."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ import pytest
 from smdp_launch.errors import ExitCode
 from smdp_launch.jobs.checkpoints.deletion import require_unused, superseded
 from smdp_launch.jobs.checkpoints.stored import Kind, State, StoredCheckpoint, StoredCheckpoints, StoredFile
+from smdp_launch.jobs.records.history import state_folder
 from smdp_launch.jobs.service.clients import connect_endpoint
 from smdp_launch.localcloud.client.connect import private
-from tests.conftest import command_in
+from tests.conftest import Command, command_in, write_job
+from tests.support.jobs.service import name_of
+from tests.support.jobs.stopped import CHECKPOINT, HERE, stored
 from tests.support.services.cloud import as_the_service
+from tests.support.waiting import wait_for
 
 FILES = ("config.json", "model.safetensors", "optimizer.pt", "trainer_state.json")
 
@@ -58,7 +62,7 @@ def test_checkpoint_that_may_be_incomplete_supersedes_none(
     selected = superseded(stored, keep_last, is_in_use=is_in_use)
     assert [one.step for one in selected] == deleted
     if is_in_use and not any(one.is_whole for one in checkpoints):
-        require_unused(stored, selected)
+        require_unused(stored, selected, "job")
 
 
 def test_location_may_be_in_use(tmp_path: Path) -> None:
@@ -73,3 +77,33 @@ def test_location_may_be_in_use(tmp_path: Path) -> None:
         left = {one["Key"].split("/")[1] for one in s3.list_objects_v2(Bucket="bucket")["Contents"]}
     assert ran.returncode == ExitCode.OK, ran.stderr
     assert left == {"checkpoint-1500", "checkpoint-1000"}
+
+
+#: Writes one checkpoint and never exits.
+STAYS = """\
+import os, time
+open("/opt/ml/checkpoints/step-5", "w").close()
+while True:
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.runs
+def test_checkpoint_that_a_resumed_job_needs_is_not_deleted(smdp_launch: Command, job_folder: Path) -> None:
+    write_job(job_folder, CHECKPOINT, STAYS)
+    with private(state_folder(job_folder) / "local"):
+        assert smdp_launch(*HERE).returncode == ExitCode.OK
+        wait_for(lambda: stored(job_folder), "the first checkpoint")
+        old = name_of(job_folder)
+        assert smdp_launch("stop").returncode == ExitCode.OK
+        assert smdp_launch("follow", "--quiet").returncode == ExitCode.JOB_STOPPED
+        assert smdp_launch("resume", "--detach").returncode == ExitCode.OK
+        new = name_of(job_folder)
+        ran = smdp_launch("checkpoints", old, "--delete", "5", "--yes")
+        assert (ran.returncode, "error[SMDP707]" in ran.stderr) == (ExitCode.REFUSED, True), ran.stdout + ran.stderr
+        assert f": {new} has not ended, and resumes from this checkpoint" in ran.stderr
+        assert f"(smdp-launch stop {new})" in ran.stderr
+        assert smdp_launch("stop").returncode == ExitCode.OK
+        assert smdp_launch("follow", "--quiet").returncode == ExitCode.JOB_STOPPED
+        ran = smdp_launch("checkpoints", old, "--delete", "5", "--yes")
+        assert ran.returncode == ExitCode.OK, ran.stderr

@@ -280,10 +280,10 @@ def test_checkpoint_that_a_job_needs_is_not_deleted(clients: Clients, where: str
     stored.put("checkpoint-0000000003/__0_0.distcp", b"under way")
     found = stored_checkpoints(clients, where)
     under_way, newest, old = found.checkpoints
-    require_unused(found, [old])
+    require_unused(found, [old], "job")
     for one in (newest, under_way):
         with pytest.raises(Refused) as refused:
-            require_unused(found, [one])
+            require_unused(found, [one], "job")
         assert [each.code for each in refused.value.diagnostics] == ["SMDP707"]
 
 

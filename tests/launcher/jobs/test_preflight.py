@@ -301,7 +301,7 @@ def test_denied_permission_check_is_no_error(run: Callable[..., Ran]) -> None:
 
 
 CHECKPOINT = 'checkpoint: {s3: "s3://bucket/checkpoints"}\n'
-IN_VPC = "overlay: {AlgorithmSpecification: {TrainingImageConfig: {TrainingRepositoryAccessMode: Vpc}}}\n"
+VPC_REGISTRY = "overlay: {AlgorithmSpecification: {TrainingImageConfig: {TrainingRepositoryAccessMode: Vpc}}}\n"
 REGISTRY = "123456789012.dkr.ecr.us-east-1.amazonaws.com/"
 
 
@@ -310,7 +310,10 @@ REGISTRY = "123456789012.dkr.ecr.us-east-1.amazonaws.com/"
     [
         (JOB, "reads the data, writes the output, pulls the image, writes logs"),
         (JOB + CHECKPOINT, "reads the data, writes the output, saves checkpoints, pulls the image, writes logs"),
-        (JOB.replace(REGISTRY, "ghcr.io/someone/") + IN_VPC, "reads the data, writes the output, writes logs"),
+        (
+            JOB.replace(REGISTRY, "ghcr.io/someone/") + NET + VPC_REGISTRY,
+            "reads the data, writes the output, writes logs",
+        ),
     ],
     ids=["ECR", "checkpoints", "elsewhere"],
 )

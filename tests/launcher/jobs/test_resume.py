@@ -82,6 +82,24 @@ def test_resumed_job_continues_from_checkpoints(here: Path, smdp_launch: Command
     assert "has completed" in again.stderr
 
 
+def test_resumed_job_has_the_fields_of_the_old_request_and_at_most_50_tags(here: Path, smdp_launch: Command) -> None:
+    tags = "".join(f"  key-{number}: x\n" for number in range(49))
+    text = CHECKPOINT.replace("  max_run: 600\n", "  max_run: 600\n  fallback_types: [ml.p3dn.24xlarge]\n")
+    text += f"overlay: {{SessionChainingConfig: {{EnableSessionTagChaining: true}}}}\ntags:\n{tags}"
+    old = stopped_job(here, smdp_launch, text)
+    ran = smdp_launch("resume")
+    assert ran.returncode == ExitCode.OK, ran.stdout + ran.stderr
+    given, taken = (
+        json.loads((here / STATE_FOLDER / "local" / "jobs" / one / "request.json").read_text())
+        for one in (old, name_of(here))
+    )
+    for one in ("ResourceConfig", "SessionChainingConfig", "Environment"):
+        assert taken[one] == given[one]
+    assert taken["SessionChainingConfig"] == {"EnableSessionTagChaining": True}
+    keys = [one["Key"] for one in taken["Tags"]]
+    assert sorted(keys) == sorted([*(f"key-{number}" for number in range(49)), PLAN_TAG])
+
+
 @pytest.mark.runs
 def test_job_that_cannot_be_resumed_is_refused_with_the_reason(here: Path, smdp_launch: Command) -> None:
     write_job(here, JOB, "import time\ntime.sleep(300)\n")

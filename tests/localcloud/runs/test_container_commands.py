@@ -73,8 +73,8 @@ def test_container_entrypoint_and_arguments_replace_train(shared_cloud: Cloud) -
     )
     job = shared_cloud.wait("own-command")
     assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
-    # `python3` is the Python that runs smdp-launch, whose packages the job uses.
-    assert shared_cloud.await_log("own-command", "ran") == f"ran ['a b', '/tmp'] {Path(sys.executable).parent}/python3"
+    host = shared_cloud.state_dir / "jobs/own-command/hosts/algo-1"
+    assert shared_cloud.await_log("own-command", "ran") == f"ran ['a b', '/tmp'] {host}/python/bin/python3"
     assert job["AlgorithmSpecification"]["ContainerEntrypoint"] == ["/bin/bash", "-c"]
     assert "out/own-command/output/model.tar.gz" in shared_cloud.keys("out/own-command/")
 

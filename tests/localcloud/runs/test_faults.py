@@ -102,6 +102,28 @@ def test_a_killed_supervisor_fails_the_job_and_leaves_no_host(either_cloud: Clou
     wait_for(lambda: not any(is_running(pid) for pid in started_workers), "the end of the workers")
 
 
+@pytest.mark.parametrize("status", ["Training", "Stopping"])
+def test_results_are_preserved_when_the_supervisor_is_killed(cloud: Cloud, status: str) -> None:
+    script = """
+        import os, pathlib, signal, time
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        pathlib.Path(os.environ["SM_MODEL_DIR"], "weights").write_text("trained")
+        print("worker 0 is running", flush=True)
+        time.sleep(600)
+    """
+    name = f"killed-{status.lower()}"
+    cloud.start(name, script)
+    cloud.await_log(name, "worker 0 is running")
+    if status == "Stopping":
+        cloud.sagemaker.stop_training_job(TrainingJobName=name)
+    wait_for(lambda: cloud.describe(name)["SecondaryStatus"] == status, f"the status {status}")
+    os.kill(cloud.supervisor(name), signal.SIGKILL)
+    folder = cloud.state_dir / "jobs" / name
+    assert cloud.wait(name)["FailureReason"].endswith(f"; the job's results are in {folder}/results")
+    assert (folder / "results/algo-1/ml/model/weights").read_text() == "trained"
+    assert not (folder / "hosts").exists()
+
+
 def test_job_continues_when_the_server_is_killed(open_cloud: Callable[[], Cloud]) -> None:
     script = f"""
         import os, pathlib, time

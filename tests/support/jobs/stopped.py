@@ -34,8 +34,8 @@ def stored(folder: Path) -> list[Path]:
     return list((folder / STATE_FOLDER / "local" / "s3" / "bucket").glob("checkpoints/*/step-*"))
 
 
-def stopped_job(folder: Path, smdp_launch: Command) -> str:
-    write_job(folder, CHECKPOINT, COUNTS)
+def stopped_job(folder: Path, smdp_launch: Command, text: str = CHECKPOINT) -> str:
+    write_job(folder, text, COUNTS)
     assert smdp_launch(*HERE).returncode == ExitCode.OK
     wait_for(lambda: stored(folder), "the first checkpoint")
     assert smdp_launch("stop").returncode == ExitCode.OK

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from smdp_launch.api import attach
@@ -32,6 +32,7 @@ from smdp_launch.jobs.checkpoints.stored import State, StoredCheckpoint, StoredC
 from smdp_launch.jobs.checkpoints.verification import verify
 from smdp_launch.jobs.job import UNKNOWN_REGION
 from smdp_launch.jobs.service.clients import Clients, connection
+from smdp_launch.jobs.status.resumptions import last_resumption
 from smdp_launch.request.names import S3Location
 from smdp_launch.source.scan import RESULTS_FOLDER
 
@@ -122,12 +123,14 @@ def _fetch(clients: Clients, place: Place, stored: StoredCheckpoints, request: R
 
 
 def _delete(clients: Clients, place: Place, stored: StoredCheckpoints, request: Request) -> ExitCode:
+    if place.job is not None:
+        place = replace(place, last=last_resumption(clients, place.job.name))
     if request.keep_last is not None:
         selected = superseded(stored, request.keep_last, request.keep_every, is_in_use=place.may_be_in_use)
     else:
         selected = of_steps(stored, request.delete_steps)
-    if place.is_in_use:
-        require_unused(stored, selected)
+    if place.user is not None:
+        require_unused(stored, selected, place.user)
     gone: list[StoredCheckpoint] = []
     if selected:
         if not (request.yes or request.as_json):

@@ -35,22 +35,25 @@ class Place:
 
     Args:
         job: None for an S3 location that was given in place of a job.
+        last: the last of the jobs that resume `job` one after another, which uses the same location.
     """
 
     s3: str
     where: str
     job: Job | None = None
     description: Description | None = None
+    last: Description | None = None
 
     @property
-    def is_in_use(self) -> bool:
-        """Whether a job that has not ended may resume from them."""
-        return self.description is not None and self.description.outcome is None
+    def user(self) -> str | None:
+        """The job that has not ended and may resume from them."""
+        last = self.last or self.description
+        return last.job if last is not None and last.outcome is None else None
 
     @property
     def may_be_in_use(self) -> bool:
-        """As `is_in_use`; True also for an S3 location, whose job is not known."""
-        return self.description is None or self.is_in_use
+        """Whether there is a `user`; True also for an S3 location, whose job is not known."""
+        return self.description is None or self.user is not None
 
     def command(self, *options: str) -> str:
         """``smdp-launch checkpoints`` with these options, as a user types it."""
@@ -83,7 +86,7 @@ def print_checkpoints(
 def print_none(place: Place, stored: StoredCheckpoints) -> None:
     console = Console(highlight=False)
     _print_head(console, place)
-    console.print("no checkpoint is there yet" if place.is_in_use else "no checkpoint is there")
+    console.print("no checkpoint is there yet" if place.user is not None else "no checkpoint is there")
     if place.job is not None and place.description is not None:
         print_next(next_for_job(place.job, place.description))
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 from smdp_launch.localcloud.client.connect import Endpoint
 from smdp_launch.localcloud.environment import host_environment
+from smdp_launch.localcloud.isolation import host_python
+from smdp_launch.localcloud.isolation.host_python import HostPython
 from smdp_launch.localcloud.isolation.namespaces import View
 from smdp_launch.localcloud.layout import EndpointFolder
 from smdp_launch.localcloud.protocol.signatures import Credentials, Holder, job_hash
@@ -18,8 +19,6 @@ from smdp_launch.localcloud.runtime.serving.model_data import container_of
 from smdp_launch.localcloud.runtime.serving.serving_host import PORT, Address
 from smdp_launch.localcloud.runtime.tree import HostTree
 
-# A separate program, as `serve` is in the platform's containers.
-COMMAND = [sys.executable, "-m", "smdp_entrypoint", "serve"]
 #: In a model's Environment: shorter limits than the platform's, in seconds, for tests of a script.
 STARTUP_VARIABLE = "SMDP_LOCAL_STARTUP_TIMEOUT_S"
 TIMEOUT_VARIABLE = "SMDP_LOCAL_INVOCATION_TIMEOUT_S"
@@ -48,12 +47,16 @@ class ServingLaunch:
         view = View(
             tree.name, tree.ml, tree.tmp, tree.opt, tree.hosts_file, visible_paths(self._folder.state_folder.root)
         )
-        return HostSpec(os.getpid(), self._isolated, COMMAND, self._environment(tree, address), view)
+        python = host_python.create(tree.python)
+        # A separate program, as `serve` is in the platform's containers.
+        command = [str(python.executable), "-m", "smdp_entrypoint", "serve"]
+        return HostSpec(os.getpid(), self._isolated, command, self._environment(tree, address, python), view)
 
-    def _environment(self, tree: HostTree, address: Address) -> dict[str, str]:
+    def _environment(self, tree: HostTree, address: Address, python: HostPython) -> dict[str, str]:
         requested: dict[str, str] = container_of(self._variant).get("Environment", {})
         environment = {
-            **host_environment(),
+            **python.variables(host_environment()),
+            "PIP_CACHE_DIR": str(self._folder.state_folder.pip_cache),
             "HOME": "/tmp" if self._isolated else str(tree.tmp),  # noqa: S108 (the host's own)
             **self._processors(requested),
             **requested,

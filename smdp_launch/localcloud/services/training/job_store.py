@@ -24,6 +24,7 @@ from smdp_launch.localcloud.runtime import meter, reserve, results
 from smdp_launch.localcloud.services.supervised import Supervised
 
 _SUPERVISOR = "smdp_launch.localcloud.runtime.supervisor"
+_WITH_RESULTS = ("Training", "Stopping", "Uploading")  # the secondary statuses of a job that may have results
 _EXIT_WAIT = 10.0  # seconds for the supervisor of an ended job to exit
 _TICK = 0.02
 
@@ -128,7 +129,7 @@ class JobStore:
                 if images.requested(self.request(folder)):
                     images.close(folder.name)
                 kill_processes_below(folder.hosts)
-                if state is not None and state.secondary == "Uploading":
+                if state is not None and state.secondary in _WITH_RESULTS:
                     results.preserve(folder, self.request(folder))
                 remove_tree(folder.hosts)
                 if folder.hosts.exists():

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from smdp_launch.catalog.tables import table
-from smdp_launch.host_counts import host_count
+from smdp_launch.host_counts import SELECTED, host_count
 from smdp_launch.localcloud.account import Account
 from smdp_launch.localcloud.arns import role_name
 from smdp_launch.localcloud.errors import ServiceError, validation
@@ -100,6 +100,9 @@ def _check_stopping(request: Request, account: Account) -> None:
 
 def _check_resources(request: Request, region: str) -> None:
     resources = request["ResourceConfig"]
+    for name in SELECTED:
+        if name in resources:
+            raise validation(f"{name} of ResourceConfig is read-only and not accepted in CreateTrainingJob requests.")
     if resources.get("InstanceGroups"):
         _check_groups(resources, region)
         return
