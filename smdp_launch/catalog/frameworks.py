@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 from smdp_launch.catalog.tables import table
@@ -56,6 +57,7 @@ def torchrun_since() -> str:
     return str(table("frameworks")["torchrun"]["since"])
 
 
+@functools.cache
 def build(framework: str, version: str) -> Build | None:
     """The build of ``version``; "2.0" means the newest 2.0.x."""
     exact = version if version in versions(framework) else None
@@ -116,6 +118,7 @@ def native_image(framework: str, version: str) -> str | None:
     return next((one for one in reversed(native_images(framework)) if matches(one, minor)), None)
 
 
+@functools.cache
 def native_cuda(framework: str, version: str) -> str | None:
     """The CUDA version of the image that ``image build`` makes for ``version``. Without a recipe for it, that of AWS's
     image; None if there is none either."""
@@ -135,5 +138,6 @@ def matches(version: str, requested: str) -> bool:
     return version == requested or version.startswith(f"{requested}.")
 
 
+@functools.cache
 def parts(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))

@@ -95,6 +95,12 @@ def has_no_accelerators(name: str) -> bool:
     return name in known_instance_types() and name.startswith(_WITHOUT_ACCELERATORS)
 
 
+def has_local_disks(name: str) -> bool:
+    """Whether ``name`` is a type without accelerators that has NVMe disks: EC2's names of such families have a "d"
+    after the generation, such as r5d."""
+    return has_no_accelerators(name) and re.match(r"ml\.[a-z]+\d+[a-z]*d[a-z]*[.-]", name) is not None
+
+
 def is_trainium(name: str) -> bool:
     return name in known_instance_types() and name.startswith(_TRAINIUM)
 

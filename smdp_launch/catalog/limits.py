@@ -40,6 +40,7 @@ class DocumentedLimit(NamedTuple):
     source: str
     minimum: int | None = None
     maximum: int | None = None
+    values: tuple[int, ...] = ()
 
 
 @functools.cache
@@ -85,7 +86,7 @@ def documented_limit(path: str) -> DocumentedLimit | None:
     row = table("documented_limits")["limits"].get(path)
     if row is None:
         return None
-    return DocumentedLimit(row["source"], row.get("min"), row.get("max"))
+    return DocumentedLimit(row["source"], row.get("min"), row.get("max"), tuple(row.get("values", ())))
 
 
 def pattern_in_words(shape_name: str) -> str | None:

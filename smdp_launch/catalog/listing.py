@@ -87,9 +87,10 @@ def list_frameworks(framework: str | None = None, policy: str | None = None, eng
     names = [] if framework == HUGGINGFACE else _names(framework)
     if engine == "native":
         rows = [_native_row(name, one) for name in names for one in native_versions(name)]
-    else:
-        rows = [_framework_row(one) for one in _images_of(framework)]
-        rows += [_native_row(name, one) for name in names for one in _only_native(name)]
+        native = table("frameworks")["native"]
+        return Listing("frameworks", native["source"], native["checked"], _narrowed(rows, policy, engine))
+    rows = [_framework_row(one) for one in _images_of(framework)]
+    rows += [_native_row(name, one) for name in names for one in _only_native(name)]
     return _listing("frameworks", "frameworks", _narrowed(rows, policy, engine))
 
 

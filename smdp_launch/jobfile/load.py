@@ -35,6 +35,8 @@ class Loaded:
         A list with an invalid item is invalid, and so is ``compute.other_groups``, whose hosts are counted together.
         Any other mapping with names that users choose is not: only the invalid entry is left out.
         """
+        if not self.invalid:
+            return self.spec is not None
         above = (location[:length] for length in range(len(location) + 1))
         is_invalid = location in self._invalid_lists or any(one in self.invalid for one in above)
         return self.spec is not None and not is_invalid

@@ -18,7 +18,7 @@ from smdp_launch.request.batch import (
     worker_batch,
 )
 from smdp_launch.request.build import Request, tensorboard_location
-from smdp_launch.request.cost import highest_price, most_usd, training_hours, warm_hours
+from smdp_launch.request.cost import highest_price, most_usd, pending_is_limited, training_hours, warm_hours
 
 _FACTORS = {"linear": "{size} / {reference}", "sqrt": "sqrt({size} / {reference})", "none": "1"}
 
@@ -152,6 +152,8 @@ def side_effects(spec: JobSpec, request: Request) -> Iterator[str]:
 def _latest_end(spec: JobSpec, now: datetime) -> datetime | None:
     if spec.spot is not None and spec.spot.max_wait is not None:
         return now + timedelta(seconds=spec.spot.max_wait)
-    if spec.compute.max_pending is not None:
+    # The waits for the reservations of a training plan do not count as pending (API reference, StoppingCondition).
+    is_limited = pending_is_limited(spec) and spec.compute.training_plan is None
+    if spec.compute.max_pending is not None and is_limited:
         return now + timedelta(seconds=spec.compute.max_pending + spec.compute.max_run)
     return None

@@ -15,8 +15,9 @@ from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.planning.consequences import ImageFacts
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.sweep_rows import sweep_rows
+from smdp_launch.request.batch import on_cpus
 from smdp_launch.request.build import tensorboard_location
-from smdp_launch.request.cost import serving_hourly
+from smdp_launch.request.cost import pending_is_limited, serving_hourly
 from smdp_launch.request.groups import groups as instance_groups
 from smdp_launch.request.groups import host_count
 from smdp_launch.request.names import source_location
@@ -104,7 +105,8 @@ def _batch_rows(plan: Plan) -> list[Row]:
         return []
     rows = []
     if advice.global_size is not None:
-        each = f", {advice.per_worker} on each GPU" if advice.per_worker is not None else ""
+        worker = "worker" if on_cpus(plan.spec) else "GPU"
+        each = f", {advice.per_worker} on each {worker}" if advice.per_worker is not None else ""
         rows.append(("batch", f"{advice.global_size} in each step{each}"))
     if advice.formula is not None:
         actual = f"; the job sets {advice.learning_rate:g}" if advice.learning_rate is not None else ""
@@ -144,6 +146,10 @@ def _serving(spec: JobSpec, serve: Serve, prices: PriceTable | None) -> str:
 
 def _ends(plan: Plan) -> str:
     latest = plan.billing.latest_end
+    if latest is None and plan.spec.compute.training_plan is not None:
+        return "no limit: the job waits for the reserved instances of the training plan"
+    if latest is None and not pending_is_limited(plan.spec):
+        return "no limit: SageMaker does not limit the wait for instances without accelerators"
     if latest is None:
         return "no limit: set compute.max_pending to limit the wait for capacity"
     return f"{latest:%Y-%m-%d %H:%M} UTC at the latest, if launched now"

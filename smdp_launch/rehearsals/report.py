@@ -24,6 +24,7 @@ from smdp_launch.planning.summary import cost
 from smdp_launch.rehearsals.rehearsal import Rehearsal, Result, Row
 from smdp_launch.rehearsals.texts import describe_fault, describe_planned_fault, platform
 from smdp_launch.request.build import training_request
+from smdp_launch.request.cost import pending_is_limited
 from smdp_launch.rules.request.placeholders import to_fill_in
 from smdp_launch.secret_forms import named_secrets, starred
 from smdp_launch.source.scan import SourceTree
@@ -299,6 +300,8 @@ def _capacity(plan: Plan) -> str:
     spec = plan.spec
     if spec.spot is not None and spec.spot.max_wait is not None:
         return f"the job waits and runs for {duration(spec.spot.max_wait)} at most; AWS decides when it has instances"
+    if not pending_is_limited(spec):
+        return "the job waits for its instances; SageMaker does not limit the wait for instances without accelerators"
     if spec.compute.max_pending is not None:
         return f"the job may wait {duration(spec.compute.max_pending)} for its instances"
     return "the job waits for its instances, without a limit of its own: compute.max_pending sets one"

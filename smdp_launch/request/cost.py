@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from smdp_launch.catalog.instances import has_no_accelerators
 from smdp_launch.catalog.prices import PriceTable, instance_hours
 from smdp_launch.host_counts import hosts_by_type
 from smdp_launch.jobfile.model.spec import JobSpec
@@ -32,6 +33,13 @@ def instance_types(spec: JobSpec) -> list[str]:
 def priced_types(spec: JobSpec) -> list[str]:
     """All types that the job can be billed for."""
     return list(hosts_by_type(resource_config(spec))) or instance_types(spec)
+
+
+def pending_is_limited(spec: JobSpec) -> bool:
+    """Whether ``compute.max_pending`` has an effect: SageMaker ignores it for jobs without accelerators (API reference,
+    StoppingCondition)."""
+    others = [one.instance_type for one in (spec.compute.other_groups or {}).values()]
+    return not all(has_no_accelerators(one) for one in [*instance_types(spec), *others])
 
 
 def highest_price(spec: JobSpec, prices: PriceTable) -> float | None:

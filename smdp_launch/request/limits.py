@@ -136,8 +136,10 @@ def _size(path: Path, value: Any, expected: Shape) -> Iterator[Violation]:
     amount, unit = _measure(value, expected)
     if low is not None and amount < low:
         yield Violation(path, "min", value, low, f"{amount}{unit}, at least {low} required", source_low)
-    if high is not None and amount > high:
+    elif high is not None and amount > high:
         yield Violation(path, "max", value, high, f"{amount}{unit}, at most {high} allowed", source_high)
+    elif documented is not None and documented.values and amount not in documented.values:
+        yield Violation(path, "enum", value, documented.values, f"not one of {', '.join(map(str, documented.values))}")
 
 
 def _measure(value: Any, expected: Shape) -> tuple[Any, str]:

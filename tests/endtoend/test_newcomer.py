@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pexpect
 import pytest
-import torch
 
 from tests.conftest import LAUNCHER, clean_environment
 
@@ -104,6 +103,8 @@ def test_six_commands_turn_script_into_trained_model(shell: Shell, folder: Path)
     assert shown.endswith("\nnext: smdp-launch launch\n"), shown
     unpacked = re.search(r"extracted to\s+(\S+)$", shown, re.MULTILINE)
     assert unpacked is not None, shown
+    import torch  # takes seconds, so not where every process imports this module
+
     assert torch.load(folder / unpacked[1] / "model.pt", weights_only=True)["weight"].shape == (1, 8)
     assert shell.commands <= 6
 

@@ -21,6 +21,7 @@ from smdp_launch.jobfile.yaml import common_errors
 from smdp_launch.jobfile.yaml.document import EDITABLE, Document, Entry, Location
 from smdp_launch.jobfile.yaml.text import to_yaml
 from smdp_launch.secret_forms import says_secret
+from smdp_launch.units import count
 
 #: With more errors than this there are no suggestions for unknown keys, because each takes time.
 _MAX_SUGGESTIONS = 300
@@ -38,6 +39,8 @@ _TYPES = {
     "list_type": "a list",
 }
 _EMPTY: Mapping[str, object] = {"a mapping": {}, "a list": []}
+#: The pattern of texts that have no description of their own.
+_ONE_LINE = r"^[^\n]*$"
 #: A number with underscores, as in Python and YAML 1.1.
 _UNDERSCORED = re.compile(r"[-+]?[0-9]+(_[0-9]+)+(\.[0-9]+)?")
 
@@ -237,8 +240,9 @@ def _wrong_schema_version(error: SchemaError, text: str) -> tuple[str, str, Corr
 
 def _problem(error: SchemaError, text: str) -> str:
     context, kind = error.bounds, error.kind
-    if kind in {"greater_than_equal", "less_than_equal"}:
-        bound = f"at least {context['ge']}" if "ge" in context else f"at most {context['le']}"
+    if kind in {"greater_than_equal", "less_than_equal", "greater_than"}:
+        least = f"greater than {context['gt']:g}" if "gt" in context else f"at least {context.get('ge')}"
+        bound = f"at most {context['le']}" if "le" in context else least
         return f"{text} must be {bound}"
     if _is_about_size(error):
         bound = f"at least {context['min_length']}" if "min_length" in context else f"at most {context['max_length']}"
@@ -268,7 +272,19 @@ def _fix(document: Document, error: SchemaError, text: str) -> Correction:
         is_bound = error.at == ("compute", "max_run") and document.is_written(("spot", "max_wait"))
         is_alone = error.at in UNITS and not is_bound
         return Correction(f"write {bounds['le']} or less", str(bounds["le"]) if is_alone else None)
-    return Correction(_expected(error))
+    return Correction(_expected(error) or _what_fits(error))
+
+
+def _what_fits(error: SchemaError) -> str:
+    """What to write, from the bounds or the pattern of a type without a description."""
+    bounds = error.bounds
+    if error.kind == "greater_than":
+        return f"write more than {bounds['gt']:g}"
+    if error.kind == "string_too_short":
+        return f"write at least {count(bounds['min_length'], 'character')}"
+    if error.kind == "string_too_long":
+        return f"shorten it by {count(len(str(error.value)) - bounds['max_length'], 'character')}"
+    return "write one line" if bounds.get("pattern") == _ONE_LINE else ""
 
 
 def _choice(error: SchemaError, text: str) -> Correction:

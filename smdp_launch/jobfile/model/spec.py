@@ -98,7 +98,8 @@ class Compute(Section):
     ] = 30
     max_run: Annotated[Seconds, Field(description="Seconds after which the job is stopped; at most 28 days.")] = DAY
     max_pending: Annotated[
-        int | None, Field(ge=1800, le=28 * DAY, description="Seconds of waiting for capacity; then the job fails.")
+        int | None,
+        Field(ge=1800, le=28 * DAY, description="Seconds of waiting for accelerators; then the job fails."),
     ] = None
     keep_alive: Annotated[
         int | None,

@@ -120,8 +120,9 @@ Region = Annotated[
 ]
 ChannelName = Annotated[
     str,
-    StringConstraints(pattern=r"^[A-Za-z0-9.\-_]{1,64}$"),
-    Expected("a channel name of letters, digits, '.', '-' and '_'"),
+    # Not only dots: the channel's name is the name of its folder in the container.
+    StringConstraints(pattern=r"^[A-Za-z0-9.\-_]*[A-Za-z0-9\-_][A-Za-z0-9.\-_]*$", max_length=64),
+    Expected("a channel name of letters, digits, '.', '-' and '_', not only dots"),
 ]
 GroupName = Annotated[
     str,
@@ -145,9 +146,7 @@ VariableName = Annotated[
     StringConstraints(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", max_length=512),
     Expected("a name of letters, digits and '_'"),
 ]
-VariableValue = Annotated[
-    str, StringConstraints(max_length=512, pattern=r"^[^\n]*$"), Expected("one line of at most 512 characters")
-]
+VariableValue = Annotated[str, StringConstraints(max_length=512), Expected("text of at most 512 characters")]
 TagKey = Annotated[
     str,
     StringConstraints(pattern=r"^[\w .:/=+\-@]*$", min_length=1, max_length=128),

@@ -16,6 +16,7 @@ from smdp_launch.request.batch import (
     world_size,
 )
 from smdp_launch.rules.base.facts import Facts, Problem, rule
+from smdp_launch.rules.base.instance_types import trains_on_cpus, workers_are_known
 
 _WORLD = ("compute.instance_type", "compute.instance_count")
 _SIZES = ("batch.global", "batch.per_gpu")
@@ -31,16 +32,12 @@ _BLOCK = 8
 _TOLERANCE = 0.02
 
 
-def _known_world(facts: Facts) -> bool:
-    return instance(facts.spec.compute.instance_type) is not None
-
-
 @rule("SMDP505", *_WORLD, *_SIZES, *_RATE, severity=Severity.WARNING)
 def learning_rate_is_scaled(facts: Facts) -> Iterator[Problem]:
     spec = facts.spec
     name, size, scaled = learning_rate_name(spec), global_batch(spec), scaled_learning_rate(spec)
     batch = spec.batch
-    if batch is None or name is None or size is None or scaled is None or not _known_world(facts):
+    if batch is None or name is None or size is None or scaled is None or not workers_are_known(facts):
         return
     rate = spec.script.hyperparameters.get(name) if facts.loaded.has(*_HYPERPARAMETERS, name) else None
     if isinstance(rate, bool) or not isinstance(rate, int | float) or _close(rate, scaled):
@@ -70,12 +67,13 @@ def _rounded(value: float) -> str:
 def batch_is_divisible(facts: Facts) -> Iterator[Problem]:
     batch = facts.spec.batch
     size = batch.global_size if batch is not None and batch.per_gpu is None else None
-    if size is None or not _known_world(facts) or size % world_size(facts.spec) == 0:
+    if size is None or not workers_are_known(facts) or size % world_size(facts.spec) == 0:
         return
     world = world_size(facts.spec)
     below, above = size // world * world, (size // world + 1) * world
     hosts = facts.spec.compute.instance_count
-    message = f"a global batch of {size} cannot be shared equally by {world} GPUs ({hosts} x {world // hosts})"
+    workers = f"{world} workers" if trains_on_cpus(facts) else f"{world} GPUs ({hosts} x {world // hosts})"
+    message = f"a global batch of {size} cannot be shared equally by {workers}"
     only = str(above) if not below and _alone(batch) else None
     yield Problem(("batch", "global"), message, f"write {f'{below} or ' if below else ''}{above}", replacement=only)
 
@@ -132,7 +130,8 @@ def _types(facts: Facts) -> list[Instance]:
 @rule("SMDP510", *_WORLD, *_SIZES, "batch.reference_size", "amp", severity=Severity.WARNING)
 def amp_batch(facts: Facts) -> Iterator[Problem]:
     batch, size = facts.spec.batch, worker_batch(facts.spec)
-    if batch is None or facts.spec.amp is None or size is None or size % _BLOCK == 0 or not _known_world(facts):
+    has_gpus = instance(facts.spec.compute.instance_type) is not None
+    if batch is None or facts.spec.amp is None or size is None or size % _BLOCK == 0 or not has_gpus:
         return
     where = "per_gpu" if batch.per_gpu is not None else "global"
     world = 1 if where == "per_gpu" else world_size(facts.spec)
@@ -145,7 +144,7 @@ def amp_batch(facts: Facts) -> Iterator[Problem]:
 @rule("SMDP511", *_WORLD, *_SIZES, *_REFERENCE, "batch.warmup_steps", severity=Severity.WARNING)
 def large_batch_warms_up(facts: Facts) -> Iterator[Problem]:
     batch, size = facts.spec.batch, global_batch(facts.spec)
-    if batch is None or size is None or batch.reference_size is None or not _known_world(facts):
+    if batch is None or size is None or batch.reference_size is None or not workers_are_known(facts):
         return
     times = size / batch.reference_size
     if times >= _WARM_UP_FACTOR and not batch.warmup_steps and batch.scaling != "none":

@@ -32,16 +32,17 @@ _TRANSFORMERS: Location = ("framework", "transformers")
 def framework_version(facts: Facts) -> Iterator[Problem]:
     name, version = facts.spec.framework.name, facts.spec.framework.version
     title, first = TITLES[name], minimum(name)
+    needed = native_since(name) if facts.spec.engine == "native" else first
     if is_torch_distributed(facts) and (_names_image(facts) or torchrun_problem(facts) is not None):
         return
     suitable = image_contents.suitable_versions(facts)
     newest = f', such as "{suitable[-1]}"' if suitable else ""
     if name == "tensorflow" and parts(version)[0] < 2:
         message = f"there is no distributed data parallel library for TensorFlow 1.x, such as {version}"
-        yield Problem(_VERSION, message, f"write TensorFlow {first} or later{newest}")
+        yield Problem(_VERSION, message, f"write TensorFlow {needed} or later{newest}")
     elif parts(version) < parts(first)[: len(parts(version))]:
         message = f"{title} {version} is older than {first}, the first version that the library supports"
-        yield Problem(_VERSION, message, f"write {first} or later{newest}")
+        yield Problem(_VERSION, message, f"write {needed} or later{newest}")
     elif not _exists(facts):
         # Never a version that is only spelled alike: 2.10 is not a misspelled 2.1.0.
         near = next((one for one in suitable if parts(one)[:2] == parts(version)[:2]), None)

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from smdp_launch.diagnostics import Severity
 from smdp_launch.jobfile.model.derived import bracket_text, default_checkpoint_location, default_max_wait
 from smdp_launch.jobfile.yaml.document import Location
+from smdp_launch.request.cost import pending_is_limited
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 
 _SPOT = ("spot",)
+_TYPES = ("compute.instance_type", "compute.fallback_types", "compute.other_groups")
 
 
 @rule("SMDP501", "spot", "checkpoint")
@@ -50,10 +52,31 @@ def fallback_without_spot(facts: Facts) -> Iterator[Problem]:
         yield Problem(("compute", "fallback_types"), message, "remove one of the two", on_key=True)
 
 
+@rule("SMDP512", "overlay", "compute.fallback_types")
+def fallback_without_placement(facts: Facts) -> Iterator[Problem]:
+    resources = facts.spec.overlay.get("ResourceConfig")
+    has_placement = isinstance(resources, dict) and "InstancePlacementConfig" in resources
+    if has_placement and facts.spec.compute.fallback_types is not None:
+        message = (
+            "InstancePlacementConfig and `compute.fallback_types` exclude each other: SageMaker refuses both together"
+        )
+        at = ("overlay", "ResourceConfig", "InstancePlacementConfig")
+        yield Problem(at, message, "remove one of the two", on_key=True)
+
+
 @rule("SMDP607", "spot.max_wait", "compute.max_pending", severity=Severity.WARNING)
 def pending_within_wait(facts: Facts) -> Iterator[Problem]:
     spot, pending = facts.spec.spot, facts.spec.compute.max_pending
+    if facts.has(*_TYPES) and not pending_is_limited(facts.spec):
+        return  # the next rule reports it
     if spot is not None and spot.max_wait is not None and pending is not None and pending >= spot.max_wait:
         message = f"max_pending {pending} has no effect: spot's max_wait stops the job after {spot.max_wait} s"
         help_ = f"write less than {spot.max_wait}, or remove it"
         yield Problem(("compute", "max_pending"), message, help_, remove=True)
+
+
+@rule("SMDP607", "compute.max_pending", *_TYPES, severity=Severity.WARNING)
+def pending_of_accelerators(facts: Facts) -> Iterator[Problem]:
+    if facts.spec.compute.max_pending is not None and not pending_is_limited(facts.spec):
+        message = "max_pending has no effect: SageMaker ignores it for types without accelerators"
+        yield Problem(("compute", "max_pending"), message, "remove it", on_key=True, remove=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from smdp_launch.catalog.instances import Instance, instance
+from smdp_launch.catalog.instances import Instance, has_local_disks, instance
+from smdp_launch.catalog.limits import known_instance_types
 from smdp_launch.diagnostics import Severity
 from smdp_launch.request.cost import instance_types
 from smdp_launch.rules.base.facts import Facts, Problem, rule
@@ -18,8 +19,8 @@ _KEY = ("encryption", "volume_key")
 def volume_key_is_applied(facts: Facts) -> Iterator[Problem]:
     if facts.spec.encryption.volume_key is None or facts.spec.compute.other_groups:
         return  # the key may be for the volumes of another group
-    types = _instances(facts)
-    local = [one.name for one in types if one.local_nvme_gb and "local_nvme_gb" not in one.from_memory]
+    types = [one for one in instance_types(facts.spec) if one in known_instance_types()]
+    local = [one for one in types if has_local_disks(one) or _has_documented_disks(one)]
     if local:
         has = "has" if len(local) == 1 else "have"
         message = f"{listed(local)} {has} local NVMe disks, and SageMaker refuses a key for their volumes"
@@ -29,6 +30,11 @@ def volume_key_is_applied(facts: Facts) -> Iterator[Problem]:
         else:
             help_ = "remove the key, or remove these types: the key encrypts the volumes of the other types"
             yield Problem(_KEY, message, help_)
+
+
+def _has_documented_disks(name: str) -> bool:
+    type_ = instance(name)
+    return type_ is not None and bool(type_.local_nvme_gb) and type_.is_documented("local_nvme_gb")
 
 
 @rule("SMDP323", "compute.volume_gb", *_TYPES, severity=Severity.WARNING)

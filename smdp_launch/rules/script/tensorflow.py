@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from smdp_launch.diagnostics import Severity, closest
+from smdp_launch.catalog.instances import instance
+from smdp_launch.diagnostics import Severity
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 from smdp_launch.rules.base.script_places import place
-from smdp_launch.source.script.training import TENSORFLOW_LIBRARY, LibraryUse
+from smdp_launch.rules.script.tensorflow_library import GUIDE, NAMES, argument_problem, instead_of
+from smdp_launch.source.script.library_uses import TENSORFLOW_LIBRARY, LibraryUse
 from smdp_launch.source.syntax.tree import Mark
-
-GUIDE = "docs/how-to/tensorflow.md"
 
 #: Functions and classes that work only after ``init``.
 _AFTER_INIT = frozenset(
@@ -22,19 +22,10 @@ _AFTER_INIT = frozenset(
 )
 #: Names that only the native engine has.
 ENGINE_ONLY = frozenset({"BroadcastVariablesCallback", "MetricAverageCallback", "allgather", "barrier"})
-#: All names of the native engine's module; a test compares them with it.
-NAMES = _AFTER_INIT | ENGINE_ONLY | {"Compression", "ReduceOp", "init", "is_initialized", "overlap", "shutdown"}
-#: What to write in place of names that Horovod and torch.distributed have.
-_EQUIVALENTS = {
-    "callbacks": "BroadcastVariablesCallback(root_rank=0) and MetricAverageCallback() of the module itself",
-    "Average": "ReduceOp.AVERAGE",
-    "Sum": "ReduceOp.SUM",
-    "Min": "ReduceOp.MIN",
-    "Max": "ReduceOp.MAX",
-    "get_rank": "rank()",
-    "get_world_size": "size()",
-    "get_local_rank": "local_rank()",
-}
+#: In the text of a script that may limit each worker to a GPU, or to a part of the memory.
+_CHOOSES_GPU = ("visible_device", "logical_device", "virtual_device", "gpu_options")
+#: Names that may place the computation on a GPU.
+_PLACES = frozenset({"device", "distribute"})
 
 
 def help_to_average(facts: Facts, *, is_fit: bool) -> str:
@@ -74,6 +65,27 @@ def library_is_initialised(facts: Facts) -> Iterator[Problem]:
             return
 
 
+@rule("SMDP457", "script.entry", "framework.name", "compute.instance_type", severity=Severity.WARNING)
+def workers_choose_gpus(facts: Facts) -> Iterator[Problem]:
+    program, type_ = facts.program, instance(facts.spec.compute.instance_type)
+    uses = _uses(facts)
+    if type_ is None or type_.gpus < 2 or program.frameworks != ["tensorflow"] or not program.is_understood:
+        return
+    if not uses or any(library_is_initialised.check(facts)):
+        return
+    text = "\n".join(line for one in facts.scripts.values() for line in one.lines).lower()
+    if any(one in text for one in _CHOOSES_GPU) or not program.names.isdisjoint(_PLACES):
+        return
+    effect = "computes on the first of the" if "memory_growth" in text else "takes the memory of all"
+    name, first = next((use for use in uses if use[1].name == "init"), uses[0])
+    message = f"the script does not choose a GPU, so each worker {effect} {type_.gpus} GPUs of its host"
+    help_ = (
+        'after init(), call tf.config.set_visible_devices(gpus[local_rank()], "GPU");'
+        ' gpus is tf.config.list_physical_devices("GPU")'
+    )
+    yield _problem(facts, name, first.mark, message, help_)
+
+
 def _missing(facts: Facts, *, certain: bool) -> Iterator[Problem]:
     """The first use of each name that the job's library does not have. AWS documents not all names of its library, and
     the native engine replaces it locally."""
@@ -94,19 +106,37 @@ def _texts(facts: Facts, name: str) -> tuple[str, str]:
     if name in ENGINE_ONLY:
         message = f"AWS's {TENSORFLOW_LIBRARY} has no {name}"
         return message, f"write `engine: native`, whose module has it ({GUIDE})"
-    equivalent = _EQUIVALENTS.get(name) or closest(name, sorted(NAMES))
-    help_ = f"write {equivalent} ({GUIDE})" if equivalent is not None else f"{GUIDE} lists its functions"
-    return f"{TENSORFLOW_LIBRARY} has no {name}", help_
+    return f"{TENSORFLOW_LIBRARY} has no {name}", instead_of(name)
+
+
+def _arguments(facts: Facts, *, certain: bool) -> Iterator[Problem]:
+    """The first call of each function with each argument that it refuses. AWS does not document all arguments of its
+    library."""
+    reported: set[tuple[str, str]] = set()
+    if not _uses(facts):
+        return
+    calls = [(name, one) for name, file in facts.program.files for one in file.library_calls]
+    for file, call in calls:
+        use = call.use
+        for argument in () if use.conditional else call.arguments:
+            problem = argument_problem(use.name, argument)
+            if problem is None or (use.name, argument.name) in reported:
+                continue
+            reported.add((use.name, argument.name))
+            if (use.certain and not _is_library_of_aws(facts)) == certain:
+                yield _problem(facts, file, argument.mark, *problem)
 
 
 @rule("SMDP456", "script.entry", "framework.name", "engine")
 def library_has_the_names(facts: Facts) -> Iterator[Problem]:
     yield from _missing(facts, certain=True)
+    yield from _arguments(facts, certain=True)
 
 
 @rule("SMDP456", "script.entry", "framework.name", "engine", severity=Severity.WARNING)
 def library_supports_the_script(facts: Facts) -> Iterator[Problem]:
     yield from _missing(facts, certain=False)
+    yield from _arguments(facts, certain=False)
     optimizers = [one for _, one in _uses(facts) if one.name == "DistributedOptimizer"]
     if not _is_library_of_aws(facts) or not optimizers:
         return

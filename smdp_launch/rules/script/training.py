@@ -15,11 +15,14 @@ from smdp_launch.diagnostics import Severity, closest
 from smdp_launch.request.batch import on_cpus, world_size
 from smdp_launch.rules.base import image_contents
 from smdp_launch.rules.base.facts import Facts, Problem, rule
+from smdp_launch.rules.base.instance_types import workers_are_known
 from smdp_launch.rules.base.script_places import place
-from smdp_launch.rules.script.tensorflow import GUIDE, help_to_average
+from smdp_launch.rules.script.tensorflow import help_to_average
+from smdp_launch.rules.script.tensorflow_library import GUIDE
 from smdp_launch.source.commandline.options import Option
 from smdp_launch.source.script.channels import ChannelUse
-from smdp_launch.source.script.training import TENSORFLOW_LIBRARY, Backend
+from smdp_launch.source.script.library_uses import TENSORFLOW_LIBRARY
+from smdp_launch.source.script.training import Backend
 from smdp_launch.source.syntax.tree import Mark
 
 _HYPERPARAMETERS = ("script", "hyperparameters")
@@ -78,7 +81,7 @@ def _problem(facts: Facts, name: str, mark: Mark, message: str, help_: str) -> P
 @rule("SMDP440", "script.entry", "framework.name", *_WORLD, severity=Severity.WARNING)
 def workers_train_one_model(facts: Facts) -> Iterator[Problem]:
     program, names = facts.program, facts.program.names
-    workers = world_size(facts.spec) if instance(facts.spec.compute.instance_type) is not None else 1
+    workers = world_size(facts.spec) if workers_are_known(facts) else 1
     steps = [(name, one.step) for name, one in program.files if one.step is not None]
     if workers < 2 or not steps or len(program.frameworks) != 1 or not program.is_understood:
         return

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from smdp_launch.source.commandline.options import Option
 from smdp_launch.source.script.ranks import Ranks
 from smdp_launch.source.script.values import Values
 from smdp_launch.source.syntax.scopes import dotted, tail
-from smdp_launch.source.syntax.tree import Extent, Mark, Position, Spots, Syntax, end, keywords, start, words
+from smdp_launch.source.syntax.tree import Call, Extent, Mark, Position, Spots, Syntax, end, keywords, start, words
 
-_SAVES = {"torch.save", "torch.jit.save", "tensorflow.saved_model.save"}
+_SAVES = {
+    *("torch.save", "torch.jit.save", "tensorflow.saved_model.save", "keras.models.save_model"),
+    *("keras.saving.save_model", "tensorflow.keras.models.save_model", "tensorflow.keras.saving.save_model"),
+}
+#: ``model.fit`` saves to its path.
+_CALLBACKS = {"keras.callbacks.ModelCheckpoint", "tensorflow.keras.callbacks.ModelCheckpoint"}
+#: The methods that save, by class.
+_CHECKPOINTS = {
+    "tensorflow.train.Checkpoint": {"save", "write"},
+    "tensorflow.train.CheckpointManager": {"save"},
+}
 _MODEL_METHODS = {"save_pretrained", "save_weights"}
 #: A limit for hostile scripts: each call is compared with all conditions of the file.
 _MOST_SAVES = 50
@@ -40,31 +50,37 @@ class Save(NamedTuple):
 
 
 def saves(syntax: Syntax, ranks: Ranks, values: Values) -> Iterator[Save]:
-    calls = [one for one in syntax.calls if _is_save(*one)][:_MOST_SAVES]
-    alternatives = list(_alternatives(syntax)) if calls else []
+    made = {name: value for name, value in syntax.assigned if isinstance(value, ast.Call)}
+    calls = [one for one in syntax.calls if _is_save(*one) or _checkpoint(syntax, one.node, made)][:_MOST_SAVES]
+    alternatives = list(_alternatives(syntax, calls)) if calls else []
     calls = [one for one in calls if not _is_within(alternatives, one.node)]
     if not calls:
         return
-    by_rank = ranks.paths()
+    by_rank, guards = ranks.paths(), ranks.guards()
     makers = _BUFFERS & syntax.uses.keys()
     buffers = {name for name, value in syntax.assigned if makers & words(value)} if makers else set()
     for call, last, full_name in calls:
         path = [*call.args[1:2], *(value for key, value in keywords(call).items() if key != "obj")]
         path = path if full_name in _SAVES else [*call.args[:1], *path]
+        checkpoint = _checkpoint(syntax, call, made)
+        if checkpoint is not None:  # a CheckpointManager has its folder from there
+            path.append(checkpoint)
+        if full_name in _CALLBACKS and _is_used_within(syntax, call, guards):
+            continue
         if not by_rank.within(*path) and not words(*path) & (buffers | _BUFFERS):
             options = tuple(_options_around(syntax, call, values))
             yield Save(syntax.mark(call), start(call), dotted(call.func) or last, options)
 
 
-def _alternatives(syntax: Syntax) -> Iterator[Extent]:
+def _alternatives(syntax: Syntax, calls: Iterable[Call]) -> Iterator[Extent]:
     """The conditions with a save in both branches: usually one for distributed training and one for a single GPU."""
-    saving = Spots(one.node for one in syntax.calls if one.name.startswith("save"))
+    saving = Spots([*(one.node for one in calls), *(one.node for one in syntax.calls if one.name.startswith("save"))])
     for node in syntax.all(ast.If):
         if node.orelse and saving.within(*node.body) and saving.within(*node.orelse):
             yield start(node.body[0]), end(node.orelse[-1])
 
 
-def _is_within(parts: Iterable[Extent], node: ast.Call) -> bool:
+def _is_within(parts: Iterable[Extent], node: ast.expr) -> bool:
     return any(first <= start(node) < last for first, last in parts)
 
 
@@ -77,9 +93,26 @@ def _options_around(syntax: Syntax, call: ast.Call, values: Values) -> Iterator[
 
 
 def _is_save(call: ast.Call, name: str, full_name: str) -> bool:
-    if full_name in _SAVES or not isinstance(call.func, ast.Attribute):
-        return full_name in _SAVES
+    if full_name in _SAVES | _CALLBACKS or not isinstance(call.func, ast.Attribute):
+        return full_name in _SAVES | _CALLBACKS
     if full_name.startswith("torch.distributed."):
         return False  # all ranks save together
     saves_model = name == "save" and _SAVED_MODEL.search(tail(call.func.value)) is not None
     return name in _MODEL_METHODS or saves_model
+
+
+def _checkpoint(syntax: Syntax, call: ast.Call, made: Mapping[str, ast.Call]) -> ast.Call | None:
+    """The call that created the object of ``tf.train`` that this call saves. ``made``: names with such calls."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("save", "write"):
+        return None
+    of = call.func.value
+    maker = of if isinstance(of, ast.Call) else made.get(tail(of))
+    methods = _CHECKPOINTS.get(syntax.full_name(maker.func), set()) if maker is not None else set()
+    return maker if call.func.attr in methods else None
+
+
+def _is_used_within(syntax: Syntax, call: ast.Call, guards: Sequence[Extent]) -> bool:
+    """Whether a name with the value of ``call``, or a list of it, is used within ``guards``."""
+    spot = Spots([call])
+    names = {name for name, value in syntax.assigned if spot.within(value)}
+    return any(_is_within(guards, one) for name in names for one in syntax.uses.get(name, ()))

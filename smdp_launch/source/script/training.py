@@ -16,6 +16,7 @@ from smdp_launch.source.script.data_loading import Loader, Sampler, loaders, pas
 from smdp_launch.source.script.devices import names_other_devices, uses_other_devices
 from smdp_launch.source.script.exchanges import may_exchange_gradients
 from smdp_launch.source.script.launching import Precision, Start, precisions, starts
+from smdp_launch.source.script.library_uses import LibraryCall, LibraryUse, library_calls, library_uses
 from smdp_launch.source.script.packages import PLAIN
 from smdp_launch.source.script.pickles import Pickle, Unpickle, pickles, unpickles
 from smdp_launch.source.script.ranks import Ranks
@@ -37,8 +38,6 @@ _STRATEGIES = {
 }
 #: Calls that run a function from their arguments.
 _RUNNERS = {"spawn", "start_processes", "Process", "Thread", "Fire", "run", "launch", "wraps", "partial"}
-#: AWS's library for TensorFlow, and the native engine's module of this name.
-TENSORFLOW_LIBRARY = "smdistributed.dataparallel.tensorflow"
 #: A file without these names is not read further.
 _SUBJECTS = {"torch", "tensorflow", "keras", "smdistributed"}
 
@@ -78,20 +77,6 @@ class Named(NamedTuple):
     certain: bool = True
 
 
-class LibraryUse(NamedTuple):
-    """A use of a name of ``TENSORFLOW_LIBRARY``: of an attribute of the module, or an import from it.
-
-    Args:
-        certain: as for `Named`.
-        conditional: it may not run.
-    """
-
-    mark: Mark
-    name: str
-    certain: bool
-    conditional: bool
-
-
 class Training(NamedTuple):
     """The calls and names of one file that matter for distributed training.
 
@@ -101,7 +86,8 @@ class Training(NamedTuple):
         is_dynamic: it runs code or programs that its syntax tree does not show.
         step: the first computation of gradients, if the file also applies them.
         fit: the first call of ``fit`` of a Keras model that the file compiles.
-        library_uses: in the order of the file.
+        library_uses: uses of AWS's library for TensorFlow, in the order of the file; ``library_calls`` are its calls
+            with keyword arguments.
         exchanges_gradients: its own calls may send gradients to other ranks.
         uses_other_devices: it moves something to a device other than the CPU.
         uses_device_variables: the same, or to a device in a variable.
@@ -121,6 +107,7 @@ class Training(NamedTuple):
     step: Mark | None = None
     fit: Mark | None = None
     library_uses: tuple[LibraryUse, ...] = ()
+    library_calls: tuple[LibraryCall, ...] = ()
     exchanges_gradients: bool = False
     uses_other_devices: bool = False
     uses_device_variables: bool = False
@@ -176,7 +163,8 @@ def read_training(
     return facts._replace(
         step=_step(syntax, names),
         fit=_fit(syntax, names),
-        library_uses=tuple(_library_uses(syntax, around)) if "smdistributed" in names else (),
+        library_uses=tuple(library_uses(syntax, around)) if "smdistributed" in names else (),
+        library_calls=tuple(library_calls(syntax, around)) if "smdistributed" in names else (),
         uses_other_devices=on_device,
         uses_device_variables=on_device or uses_other_devices(syntax, variables=True),
         names_other_devices=on_device or names_other_devices(syntax),
@@ -235,28 +223,6 @@ def _fit(syntax: Syntax, names: frozenset[str]) -> Mark | None:
     if not compiled or names.isdisjoint({"tensorflow", "keras"}):
         return None
     return next((syntax.mark(call) for call, name, _ in syntax.calls if name == "fit"), None)
-
-
-def _library_uses(syntax: Syntax, around: Extents) -> list[LibraryUse]:
-    prefix = f"{TENSORFLOW_LIBRARY}."
-    uses = [
-        (one, syntax.full_name(one).removeprefix(prefix))
-        for one in syntax.all(ast.Attribute)
-        if isinstance(one.ctx, ast.Load) and syntax.full_name(one).startswith(prefix)
-    ]
-    found = [_library_use(syntax, around, one, name) for one, name in uses if "." not in name]
-    for node in syntax.all(ast.Import, ast.ImportFrom):
-        base = f"{node.module}." if isinstance(node, ast.ImportFrom) and not node.level else ""
-        names = [f"{base}{one.name}" for one in node.names]
-        below = [one.removeprefix(prefix).partition(".")[0] for one in names if one.startswith(prefix)]
-        found += [_library_use(syntax, around, node, name) for name in below]
-    return sorted(found)
-
-
-def _library_use(syntax: Syntax, around: Extents, node: ast.expr | ast.stmt, name: str) -> LibraryUse:
-    conditional = around.is_conditional(start(node))
-    certain = not conditional and around.function(start(node)) is None
-    return LibraryUse(syntax.mark(node), name, certain, conditional)
 
 
 def _backends(syntax: Syntax, values: Values) -> Iterator[Backend]:

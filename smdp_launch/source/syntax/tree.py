@@ -75,7 +75,7 @@ class Syntax:
         """``torch.distributed.init_process_group`` for ``dist.init_process_group``; empty if ``node`` has no name."""
         return self._full_name(dotted(node))
 
-    def mark(self, node: ast.expr | ast.stmt) -> Mark:
+    def mark(self, node: ast.expr | ast.stmt | ast.keyword) -> Mark:
         line = self._lines[node.lineno - 1] if node.lineno <= len(self._lines) else ""
         end = node.end_col_offset if node.end_lineno == node.lineno else None
         start, stop = _characters(line, node.col_offset), _characters(line, end) if end is not None else len(line)

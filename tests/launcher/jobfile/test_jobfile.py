@@ -130,6 +130,10 @@ def test_required_key_outside_its_section_gives_one_error() -> None:
     assert [(one.code, one.help) for one in found] == [("SMDP201", "the job file has `compute.instance_count` for it")]
 
 
+TOO_LONG = "it has 1025 characters, and at most 1024 are allowed"
+NO_LINE = '"a\nb" is not allowed'
+
+
 @pytest.mark.parametrize(
     ("before", "after", "message", "help_"),
     [
@@ -139,6 +143,10 @@ def test_required_key_outside_its_section_gives_one_error() -> None:
         ("region: us-east-1", "region: oregon", '"oregon" is not allowed', "write a region such as us-east-1"),
         ('"2.0.1"', "\u201c2.0.1\u201d", "the quotes \u201c \u201d are part of the text", 'use "'),
         ("count: 2", "count: \u201c2\u201d", "the quotes \u201c \u201d are part of the text", "remove them"),
+        ("region:", "budget: {max_usd: 0}\nregion:", "0 must be greater than 0", "write more than 0"),
+        ("entry: train.py", 'entry: ""', "it is empty", "write at least 1 character"),
+        ("source: src", f"source: {1025 * 'x'}", TOO_LONG, "shorten it by 1 character"),
+        ('s3: "s3://bucket/train"', 's3: "s3://bucket/train", content_type: "a\\nb"', NO_LINE, "write one line"),
     ],
 )
 def test_message_says_why_a_value_is_not_allowed(before: str, after: str, message: str, help_: str) -> None:
@@ -282,3 +290,21 @@ def test_bytes_that_are_not_utf8_are_reported_at_their_place(tmp_path: Path) -> 
     (one,) = read(tmp_path / "job.yaml")[1]
     assert one.code == "SMDP101"
     assert str(one.span).endswith("job.yaml:2:7")
+
+
+@pytest.mark.parametrize("name", [".", "..", "..."])
+def test_channel_name_of_dots_only_is_refused(name: str) -> None:
+    (one,) = loaded(JOB.replace("train: {s3:", f'"{name}": {{s3:').replace("local: {channels: {train: data}}\n", ""))[1]
+    assert (one.code, one.help.endswith("not only dots")) == ("SMDP204", True)
+
+
+@pytest.mark.parametrize("name", ["a", "...a", "-", f"{64 * 'a'}"])
+def test_channel_name_of_letters_or_hyphens_is_accepted(name: str) -> None:
+    text = JOB.replace("train: {s3:", f'"{name}": {{s3:').replace("local: {channels: {train: data}}\n", "")
+    assert loaded(text)[1] == []
+
+
+def test_value_of_a_variable_may_have_several_lines() -> None:
+    result, diagnostics = loaded(JOB + 'environment: {A: "x\\ny"}\n')
+    assert diagnostics == []
+    assert result.spec.environment == {"A": "x\ny"}

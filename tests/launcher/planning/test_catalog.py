@@ -150,7 +150,8 @@ def test_native_engine_has_an_image_for_each_minor_version() -> None:
         ("pytorch", "2", True),
         ("pytorch", "2.99.0", True),
         ("pytorch", "20.1", False),
-        ("tensorflow", "2.2", False),
+        ("tensorflow", "2.10.1", False),
+        ("tensorflow", "2.11.0", True),
         ("tensorflow", "2.12.0", True),
     ],
 )

@@ -69,6 +69,17 @@ def rows(smdp_launch: Command, kind: str, *arguments: str) -> list[dict[str, obj
     return found
 
 
+def test_list_for_the_native_engine_has_the_source_and_day_of_its_own_table(smdp_launch: Command) -> None:
+    of_aws, native = (
+        json.loads(smdp_launch("catalog", "frameworks", "--json", *more).stdout)
+        for more in ([], ["--engine", "native"])
+    )
+    loaded = table("frameworks")
+    assert (of_aws["source"], of_aws["checked"]) == (loaded["source"], loaded["checked"])
+    assert (native["source"], native["checked"]) == (loaded["native"]["source"], loaded["native"]["checked"])
+    assert native["checked"] != of_aws["checked"]
+
+
 def test_lists_are_filtered_by_options(smdp_launch: Command) -> None:
     strict = ["ml.p3.16xlarge", "ml.p3dn.24xlarge", "ml.p4d.24xlarge"]
     assert [one["name"] for one in rows(smdp_launch, "instances", "--policy", "strict")] == strict

@@ -83,8 +83,10 @@ for step in range(100):
 {more}
 """
 KERAS = """\
+import os
 import tensorflow as tf
 {before}
+tf.config.set_visible_devices(tf.config.list_physical_devices("GPU")[int(os.environ["LOCAL_RANK"])], "GPU")
 model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
 model.compile(optimizer={optimizer}, loss="mse")
 model.fit(tf.data.Dataset.load("/opt/ml/input/data/train"))

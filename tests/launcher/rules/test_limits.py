@@ -37,8 +37,9 @@ same_botocore = pytest.mark.skipif(
     botocore.__version__ != NAMED, reason=f"the limits are of botocore {NAMED}, {botocore.__version__} is installed"
 )
 
-#: A matching text for each pattern that a repeated letter does not match.
-FITTING = {
+#: A valid value for each shape of which a repeated letter, or the least number, is none.
+FITTING: dict[str, Any] = {
+    "ProfilingIntervalInMilliseconds": 500,
     "S3Uri": "s3://bucket/key",
     "FileSystemId": "fs-0123456789abcdef0",
     "RoleArn": "arn:aws:iam::123456789012:role/training",
@@ -65,7 +66,7 @@ def good(of: Shape) -> Any:
         return True
     if of.kind == "string":
         return of.enum[0] if of.enum else FITTING.get(of.name, "a" * max(1, of.minimum or 0))
-    return max(1, of.minimum or 0)
+    return FITTING.get(of.name, max(1, of.minimum or 0))
 
 
 GOOD = good(request_shape("CreateTrainingJob"))

@@ -64,9 +64,14 @@ def test_documented_instance_types_are_allowed(tmp_path: Path, instance_type: st
 @pytest.mark.parametrize(
     ("framework", "code", "help_"),
     [
-        ('{name: pytorch, version: "1.5.0"}', "SMDP302", '1.6.0 or later, such as "2.7.1"'),
-        ('{name: tensorflow, version: "1.15.2"}', "SMDP302", "TensorFlow 2.3.0 or later"),
-        ('{name: tensorflow, version: "2.2"}', "SMDP302", "2.3.0 or later"),
+        ('{name: pytorch, version: "1.5.0"}', "SMDP302", '2.0.0 or later, such as "2.7.1"'),
+        ('{name: tensorflow, version: "1.15.2"}', "SMDP302", "TensorFlow 2.11.0 or later"),
+        ('{name: tensorflow, version: "2.2"}', "SMDP302", "2.11.0 or later"),
+        (
+            '{name: tensorflow, version: "2.10.1"}',
+            "SMDP307",
+            'write "2.14.1" and name its image, or choose `engine: smd',
+        ),
         ('{name: pytorch, version: "20.1"}', "SMDP302", 'such as "2.7.1"'),
         ('{name: pytorch, version: "1.13.0"}', "SMDP307", 'write "2.7.1"'),
         ('{name: pytorch, version: "2.8.0"}', "SMDP303", 'write "2.7.1", the newest version with CUDA 11'),
@@ -302,3 +307,38 @@ def test_cause_is_reported_without_its_consequences(
     tmp_path: Path, changes: list[tuple[str, str]], codes: list[str]
 ) -> None:
     assert [one.code for one in found(tmp_path, *changes)] == codes
+
+
+PLACEMENT = "overlay: {ResourceConfig: {InstancePlacementConfig: {EnableMultipleJobs: true}}}\n"
+
+
+def test_fallback_types_exclude_a_placement(tmp_path: Path) -> None:
+    fallback = ("instance_count: 2", "instance_count: 2\n  fallback_types: [ml.p3dn.24xlarge]")
+    both = (fallback, ("region: us-east-1\n", f"region: us-east-1\n{PLACEMENT}"))
+    one = only(found(tmp_path, *both))
+    assert (one.code, one.text, one.severity) == ("SMDP512", "InstancePlacementConfig", Severity.ERROR)
+    assert found(tmp_path, both[1]) == []
+
+
+def test_registry_in_a_vpc_needs_a_network(tmp_path: Path) -> None:
+    access = "overlay: {AlgorithmSpecification: {TrainingImageConfig: {TrainingRepositoryAccessMode: Vpc}}}\n"
+    without = ("region: us-east-1\n", f"region: us-east-1\n{access}")
+    one = only(found(tmp_path, without))
+    assert (one.code, one.message) == ("SMDP318", "the image is in a registry of a VPC, but the job has no VPC")
+    assert one.help == "add `network: {subnets: [SUBNET], security_groups: [GROUP]}`"
+    network = "network: {subnets: [subnet-0123456789abcdef0], security_groups: [sg-0123456789abcdef0]}\n"
+    assert found(tmp_path, ("region: us-east-1\n", f"region: us-east-1\n{access}{network}")) == []
+
+
+def test_tags_of_the_launcher_are_reserved(tmp_path: Path) -> None:
+    one = only(found(tmp_path, ("region: us-east-1\n", 'region: us-east-1\ntags: {"smdp-launch:plan": x}\n')))
+    assert (one.code, one.text) == ("SMDP608", "smdp-launch:plan")
+    assert found(tmp_path, ("region: us-east-1\n", "region: us-east-1\ntags: {smdp-launch: x}\n")) == []
+
+
+@pytest.mark.parametrize(("interval", "is_allowed"), [(7, False), (500, True), (60000, True), (60001, False)])
+def test_profiling_interval_is_one_of_the_documented_values(tmp_path: Path, interval: int, is_allowed: bool) -> None:
+    overlay = f"overlay: {{ProfilerConfig: {{ProfilingIntervalInMilliseconds: {interval}}}}}\n"
+    diagnostics = found(tmp_path, ("region: us-east-1\n", f"region: us-east-1\n{overlay}"))
+    assert [one.code for one in diagnostics] == ([] if is_allowed else ["SMDP601"])
+    assert all("not one of 100, 200, 500, 1000, 5000, 60000" in one.message for one in diagnostics)

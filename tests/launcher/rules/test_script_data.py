@@ -179,14 +179,59 @@ def test_save_on_one_rank_is_accepted(tmp_path: Path, save: str) -> None:
     assert reported(tmp_path, sound(("args = parser.parse_args()\n", flag), (SAVE, save))) == []
 
 
-def test_keras_save_on_every_rank_is_reported(tmp_path: Path) -> None:
+KERAS_CALLBACK = 'tf.keras.callbacks.ModelCheckpoint("/opt/ml/checkpoints/best.h5")'
+MANAGER = 'manager = tf.train.CheckpointManager(tf.train.Checkpoint(m=model), "/opt/ml/checkpoints{}", 3)\n'
+
+
+def keras(after: str) -> str:
     optimizer = "sdp.DistributedOptimizer(tf.keras.optimizers.SGD(0.1))"
-    every = KERAS.format(before=SDP, optimizer=optimizer, after='model.save("/opt/ml/model/1")')
-    assert codes(reported(tmp_path, every, TENSORFLOW)) == ["SMDP447"]
-    first = KERAS.format(
-        before=SDP, optimizer=optimizer, after='if sdp.rank() == 0:\n    model.save("/opt/ml/model/1")'
-    )
+    return KERAS.format(before=SDP, optimizer=optimizer, after=after)
+
+
+def test_keras_save_on_every_rank_is_reported(tmp_path: Path) -> None:
+    assert codes(reported(tmp_path, keras('model.save("/opt/ml/model/1")'), TENSORFLOW)) == ["SMDP447"]
+    first = keras('if sdp.rank() == 0:\n    model.save("/opt/ml/model/1")')
     assert reported(tmp_path, first, TENSORFLOW) == []
+
+
+@pytest.mark.parametrize(
+    ("save", "call"),
+    [
+        (f"callbacks = [{KERAS_CALLBACK}]", "tf.keras.callbacks.ModelCheckpoint"),
+        (f"model.fit(data, callbacks=[{KERAS_CALLBACK}])", "tf.keras.callbacks.ModelCheckpoint"),
+        ("from keras.callbacks import ModelCheckpoint\nsave = ModelCheckpoint(filepath='a.h5')", "ModelCheckpoint"),
+        ('tf.keras.models.save_model(model, "/opt/ml/model/2")', "tf.keras.models.save_model"),
+        ('import keras\nkeras.saving.save_model(model, filepath="/opt/ml/model/2")', "keras.saving.save_model"),
+        ('tf.train.Checkpoint(m=model).save("/opt/ml/checkpoints/a")', "save"),
+        ('state = tf.train.Checkpoint(m=model)\nstate.write("/opt/ml/checkpoints/a")', "state.write"),
+        (MANAGER.format("") + "manager.save(checkpoint_number=1)", "manager.save"),
+    ],
+)
+def test_other_save_of_keras_on_every_rank_is_reported(tmp_path: Path, save: str, call: str) -> None:
+    one = only(reported(tmp_path, keras(save), TENSORFLOW))
+    assert one.code == "SMDP447"
+    assert one.message.startswith(f"every rank calls {call} with the same path")
+    assert "if rank() == 0:" in one.help
+
+
+@pytest.mark.parametrize(
+    "save",
+    [
+        f"callbacks = []\nif sdp.rank() == 0:\n    callbacks.append({KERAS_CALLBACK})",
+        f"callbacks = [{KERAS_CALLBACK}] if sdp.rank() == 0 else []",
+        f"first = {KERAS_CALLBACK}\nif sdp.rank() == 0:\n    model.fit(data, callbacks=[first])",
+        f"callbacks = [{KERAS_CALLBACK}]\nmodel.fit(data, callbacks=callbacks if sdp.rank() == 0 else [])",
+        'tf.keras.callbacks.ModelCheckpoint(f"/opt/ml/checkpoints/{sdp.rank()}.h5")',
+        'if sdp.rank() == 0:\n    tf.keras.models.save_model(model, "/opt/ml/model/2")',
+        f"if sdp.size() > 1:\n    if sdp.rank() == 0:\n        {KERAS_CALLBACK}\nelse:\n    {KERAS_CALLBACK}",
+        MANAGER.format("") + "if sdp.rank() == 0:\n    manager.save()",
+        MANAGER.replace('"/', 'f"/').format("/{sdp.rank()}") + "manager.save()",
+        'with tf.io.gfile.GFile("/opt/ml/output/log", "w") as state:\n    state.write("text")',
+        "from pytorch_lightning.callbacks import ModelCheckpoint\nModelCheckpoint('a')",
+    ],
+)
+def test_other_save_of_keras_on_one_rank_is_accepted(tmp_path: Path, save: str) -> None:
+    assert "SMDP447" not in codes(reported(tmp_path, keras(save), TENSORFLOW))
 
 
 # 448: epochs

@@ -1,4 +1,4 @@
-"""The rules about ``smdistributed.dataparallel.tensorflow`` in the script (SMDP440, SMDP441 and SMDP456)."""
+"""The rules about ``smdistributed.dataparallel.tensorflow`` in the script (SMDP440, SMDP441, SMDP456, SMDP457)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ import pytest
 
 from smdp_launch.checking.inputs import LocalRequest
 from smdp_launch.diagnostics import Severity
-from smdp_launch.rules.script.tensorflow import NAMES
+from smdp_launch.rules.script.tensorflow_library import ARGUMENTS, NAMES, WITHOUT_EQUIVALENT
 from tests.conftest import ROOT
 from tests.launcher.rules.scripts import AWS, KERAS, SDP, TENSORFLOW, Changes, codes, only, reported
 
 MODULE = ROOT / "native/python/smdp_engine/dropin/smdistributed/dataparallel/tensorflow/__init__.py"
+GUIDE = (ROOT / "docs/how-to/tensorflow.md").read_text()
 #: With AWS's library, in AWS's image.
 AWS_TENSORFLOW: Changes = (*AWS, ('{name: pytorch, version: "2.0.1"}', '{name: tensorflow, version: "2.11.0"}'))
 LOOP = """\
+import os
 import tensorflow as tf
 {before}
+tf.config.set_visible_devices(tf.config.list_physical_devices("GPU")[int(os.environ["LOCAL_RANK"])], "GPU")
 model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
 optimizer = tf.keras.optimizers.SGD(0.1)
 for batch in tf.data.Dataset.load("/opt/ml/input/data/train"):
@@ -31,7 +34,8 @@ for batch in tf.data.Dataset.load("/opt/ml/input/data/train"):
 """
 TAPE = "tape = sdp.DistributedGradientTape(tape)"
 DISTRIBUTED = "sdp.DistributedOptimizer(tf.keras.optimizers.SGD(0.1))"
-IMPORT = "import smdistributed.dataparallel.tensorflow as sdp"
+LIBRARY = "smdistributed.dataparallel.tensorflow"
+IMPORT = f"import {LIBRARY} as sdp"
 
 
 def loop(before: str = SDP, tape: str = TAPE, after: str = "") -> str:
@@ -51,8 +55,32 @@ def test_names_are_those_of_the_engines_module() -> None:
     assert sorted(NAMES) == sorted(names)
 
 
+def test_arguments_are_those_of_the_engines_module() -> None:
+    def arguments(name: str, file: Path) -> tuple[str, ...]:
+        node = next(one for one in ast.parse(file.read_text()).body if getattr(one, "name", "") == name)
+        if isinstance(node, ast.ClassDef):
+            found = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
+            return tuple(one.arg for each in found for one in (*each.args.args[1:], *each.args.kwonlyargs))
+        assert isinstance(node, ast.FunctionDef)
+        return tuple(one.arg for one in (*node.args.args, *node.args.kwonlyargs))
+
+    imports = [node for node in ast.parse(MODULE.read_text()).body if isinstance(node, ast.ImportFrom)]
+    engine = ROOT / "native/python"
+    files = {one.name: engine / f"{(node.module or '').replace('.', '/')}.py" for node in imports for one in node.names}
+    assert {name: arguments(name, files[name]) for name in ARGUMENTS} == ARGUMENTS
+    assert sorted(files) == sorted(NAMES)
+
+
+def test_guide_lists_the_names_of_horovod_without_equivalent() -> None:
+    (row,) = [one for one in GUIDE.splitlines() if one.startswith("|") and "hvd.broadcast_object" in one]
+    named = set(re.findall(r"`hvd\.(\w+)", row))
+    assert row.endswith("| none |")
+    assert named - WITHOUT_EQUIVALENT == set()
+    assert len(named) > 5
+
+
 def test_guide_names_only_what_the_module_has() -> None:
-    named = re.findall(r"`(?:op=)?sdp\.(\w+)", (ROOT / "docs/how-to/tensorflow.md").read_text())
+    named = re.findall(r"`(?:op=)?sdp\.(\w+)", GUIDE)
     assert len(named) > 20
     assert set(named) - NAMES == set()
 
@@ -145,6 +173,11 @@ def test_horovod_names_the_guide(tmp_path: Path) -> None:
         ("op = sdp.Average", "Average", "write ReduceOp.AVERAGE"),
         ("sdp.brodcast_variables(model.variables, 0)", "brodcast_variables", "write broadcast_variables"),
         ("from smdistributed.dataparallel.tensorflow import elastic", "elastic", "lists its functions"),
+        ("print(sdp.cross_rank())", "cross_rank", "remove it: the library has no equivalent of Horovod's cross_rank"),
+        ("sdp.broadcast_object(0)", "broadcast_object", "no equivalent of Horovod's broadcast_object"),
+        ("print(sdp.nccl_built())", "nccl_built", "no equivalent of Horovod's nccl_built"),
+        ("sdp.grouped_allreduce([])", "grouped_allreduce", "write allreduce(tensor, param_index, num_params) for each"),
+        ("sdp.all_losses()", "all_losses", "lists its functions"),
         ("import smdistributed.dataparallel.tensorflow.keras as hvd", "keras", "lists its functions"),
     ],
 )
@@ -188,3 +221,119 @@ def test_name_of_the_native_engine_is_error_with_library_of_aws(tmp_path: Path) 
     undocumented = only(reported(tmp_path, loop(after="sdp.more()"), AWS_TENSORFLOW))
     assert (undocumented.code, undocumented.severity) == ("SMDP456", Severity.WARNING)
     assert codes(reported(tmp_path, keras(after="c = sdp.MetricAverageCallback()"), AWS_TENSORFLOW)) == ["SMDP456"] * 2
+
+
+@pytest.mark.parametrize(
+    ("tape", "text", "message", "help_"),
+    [
+        (
+            "tape = sdp.DistributedGradientTape(tape, gradient_predivide_factor=2.0)",
+            "gradient_predivide_factor=2.0",
+            f"DistributedGradientTape() of {LIBRARY} has no argument gradient_predivide_factor",
+            "remove it",
+        ),
+        (
+            "tape = sdp.DistributedGradientTape(tape, device_dense='/gpu:0')",
+            "device_dense='/gpu:0'",
+            f"DistributedGradientTape() of {LIBRARY} does not support device_dense",
+            "remove it: the CPUs of the hosts reduce the gradients",
+        ),
+        (
+            "tape = sdp.DistributedGradientTape(tape, op=sdp.ReduceOp.SUM)",
+            "op=sdp.ReduceOp.SUM",
+            f"DistributedGradientTape() of {LIBRARY} supports only op=ReduceOp.AVERAGE",
+            "use allreduce()",
+        ),
+        (
+            f"{TAPE}\n    sdp.allreduce(loss, average=False)",
+            "average=False",
+            f"allreduce() of {LIBRARY} has no argument average",
+            "write op=ReduceOp.AVERAGE or op=ReduceOp.SUM",
+        ),
+        (
+            f"{TAPE}\n    sdp.oob_allreduce(loss, compresion=None)",
+            "compresion=None",
+            f"oob_allreduce() of {LIBRARY} has no argument compresion",
+            "write compression",
+        ),
+    ],
+)
+def test_argument_that_the_library_refuses_is_error(
+    tmp_path: Path, tape: str, text: str, message: str, help_: str
+) -> None:
+    one = only(reported(tmp_path, loop(tape=tape), TENSORFLOW))
+    assert (one.code, one.severity, one.text) == ("SMDP456", Severity.ERROR, text)
+    assert one.message == message
+    assert help_ in one.help
+    assert "docs/how-to/tensorflow.md" in one.help
+    undocumented = only(reported(tmp_path, loop(tape=tape), AWS_TENSORFLOW))
+    assert (undocumented.code, undocumented.severity) == ("SMDP456", Severity.WARNING)
+
+
+def test_each_argument_of_an_imported_function_is_reported(tmp_path: Path) -> None:
+    before = f"{SDP}\nfrom smdistributed.dataparallel.tensorflow import DistributedOptimizer"
+    optimizer = 'DistributedOptimizer("sgd", backward_passes_per_step=1, average_aggregated_gradients=True)'
+    found = reported(tmp_path, keras(before, optimizer), TENSORFLOW)
+    assert [one.text for one in found] == ["backward_passes_per_step=1", "average_aggregated_gradients=True"]
+    assert "gradient_accumulation_steps" in found[0].help
+
+
+def test_argument_in_a_function_is_a_warning_and_reported_once(tmp_path: Path) -> None:
+    after = (
+        "def loss_of(one):\n    sdp.oob_allreduce(one, name='a')\n    sdp.oob_allreduce(one, name='b')\n\n\nloss_of(0)"
+    )
+    one = only(reported(tmp_path, loop(after=after), TENSORFLOW))
+    assert (one.code, one.severity, one.text) == ("SMDP456", Severity.WARNING, "name='a'")
+
+
+@pytest.mark.parametrize(
+    "tape",
+    [
+        "tape = sdp.DistributedGradientTape(tape, device_dense='', op=sdp.ReduceOp.AVERAGE, sparse_as_dense=False)",
+        "tape = sdp.DistributedGradientTape(tape, device_dense=device, op=reduction, **options)",
+        "tape = sdp.DistributedGradientTape(gradtape=tape, op=None, compression=sdp.Compression.fp16)",
+        f"{TAPE}\n    loss = sdp.allreduce(loss, 0, 1, op=sdp.ReduceOp.MAX)",
+        f"{TAPE}\n    if hasattr(sdp, 'join'):\n        sdp.allreduce(loss, average=False)",
+        f"{TAPE}\n    import horovod.tensorflow as hvd\n    sdp.allreduce(loss, average=False)",
+    ],
+)
+def test_argument_that_the_library_may_accept_is_accepted(tmp_path: Path, tape: str) -> None:
+    assert reported(tmp_path, loop(tape=tape), TENSORFLOW) == []
+
+
+# 457: the GPU of each worker
+
+CHOICE = next(line for line in LOOP.splitlines() if "set_visible_devices" in line)
+
+
+@pytest.mark.parametrize("changes", [TENSORFLOW, AWS_TENSORFLOW])
+def test_script_that_does_not_choose_a_gpu_is_reported_at_init(tmp_path: Path, changes: Changes) -> None:
+    one = only(reported(tmp_path, loop().replace(CHOICE, ""), changes))
+    assert (one.code, one.severity, one.text) == ("SMDP457", Severity.WARNING, "sdp.init")
+    assert one.message == (
+        "the script does not choose a GPU, so each worker takes the memory of all 8 GPUs of its host"
+    )
+    growth = 'for one in tf.config.list_physical_devices("GPU"): tf.config.experimental.set_memory_growth(one, True)'
+    grows = only(reported(tmp_path, loop().replace(CHOICE, growth), changes))
+    assert (grows.code, "computes on the first of the 8 GPUs" in grows.message) == ("SMDP457", True)
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        'tf.config.experimental.set_visible_devices(tf.config.list_physical_devices("GPU")[sdp.local_rank()], "GPU")',
+        "os.environ['CUDA_VISIBLE_DEVICES'] = os.environ['LOCAL_RANK']",
+        "options = tf.compat.v1.GPUOptions(visible_device_list=str(sdp.local_rank()))",
+        "import start\nstart.choose(tf, sdp)",
+        "placement = tf.device(f'GPU:{sdp.local_rank()}')",
+        "import some_package\nsome_package.choose()",
+    ],
+)
+def test_script_that_may_choose_a_gpu_is_accepted(tmp_path: Path, choice: str) -> None:
+    modules = {"start.py": "def choose(tf, sdp):\n    tf.config.set_visible_devices(sdp.local_rank(), 'GPU')\n"}
+    assert reported(tmp_path, loop().replace(CHOICE, choice), TENSORFLOW, modules) == []
+
+
+def test_host_with_one_gpu_needs_no_choice_of_a_gpu(tmp_path: Path) -> None:
+    single: Changes = (*TENSORFLOW, ("ml.p4d.24xlarge", "ml.g5.xlarge"), ("region:", "policy: extended\nregion:"))
+    assert "SMDP457" not in codes(reported(tmp_path, loop().replace(CHOICE, ""), single))

@@ -7,31 +7,9 @@ from pathlib import Path
 import pytest
 
 from smdp_launch.checking.inputs import LocalRequest
-from smdp_launch.checking.job import check_job
-from smdp_launch.diagnostics import Diagnostic, Severity
-from tests.conftest import JOB, write_job
-
-AWS_IMAGE = JOB.replace("engine: native", "engine: nccl").replace("image: ", "# image: ").replace('"2.0.1"', '"2.5.1"')
-SCRIPT = "print('trained')\n"
-
-
-def found(
-    folder: Path, *changes: tuple[str, str], more: str = "", script: str = SCRIPT, local: LocalRequest | None = None
-) -> list[Diagnostic]:
-    text = AWS_IMAGE
-    for before, after in changes:
-        assert before in text
-        text = text.replace(before, after)
-    return list(check_job(write_job(folder, f"{text}{more}", script), local).diagnostics)
-
-
-def codes(diagnostics: list[Diagnostic]) -> list[str]:
-    return [one.code for one in diagnostics]
-
-
-def on(type_: str) -> tuple[str, str]:
-    return "ml.p4d.24xlarge", type_
-
+from smdp_launch.diagnostics import Severity
+from tests.conftest import write_job
+from tests.launcher.torch_distributed.jobs import AWS_IMAGE, SCRIPT, codes, found, on
 
 # -- engine, framework and image --------------------------------------------------------------------------------------
 

@@ -27,6 +27,9 @@ def step(model, tape, loss, optimizer):
 def main():
     options = arguments()
     sdp.init()
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        tf.config.set_visible_devices(gpus[sdp.local_rank()], "GPU")
     data = tf.data.Dataset.list_files(options.data + "/*").shard(sdp.size(), sdp.rank())
     model = tf.keras.Sequential([tf.keras.layers.Dense(10)])
     optimizer = tf.keras.optimizers.Adam(options.learning_rate * sdp.size())
