@@ -2,6 +2,8 @@
 #include <smdp/engine.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -33,6 +35,7 @@ struct smdp_operation {
 namespace {
 
 using smdp::Code;
+using smdp::Result;
 using smdp::Status;
 
 void fill(const Status& status, smdp_error* error) {
@@ -98,10 +101,16 @@ class StoreAdapter final : public smdp::KeyValueStore {
   const smdp_store& store_;
 };
 
-Status open(const smdp_engine_config& request, smdp_engine** out) {
-  auto options = smdp::read_options(smdp::process_environment());
+constexpr const char* kRendezvousTimeout = "SMDP_RENDEZVOUS_TIMEOUT_S";
+
+Result<smdp::Options> options_of(const smdp_engine_config& request) {
+  const smdp::Environment environment = smdp::process_environment();
+  auto options = smdp::read_options(environment);
   if (!options.ok()) {
     return options.status();
+  }
+  if (request.rendezvous_timeout_s > 0 && !environment(kRendezvousTimeout)) {
+    options->rendezvous_timeout_s = request.rendezvous_timeout_s;
   }
   for (const char* const* entry = request.options; entry != nullptr && entry[0] != nullptr; entry += 2) {
     if (Status status = smdp::set_option(*options, entry[0], entry[1] == nullptr ? "" : entry[1]);
@@ -109,6 +118,26 @@ Status open(const smdp_engine_config& request, smdp_engine** out) {
       return status;
     }
   }
+  return options;
+}
+
+// An error of opening, with the option that limits how long the ranks wait.
+Status with_limit(const Status& why, double limit_s) {
+  if (why.code() != Code::kTimeout) {
+    return why;
+  }
+  std::array<char, 120> limit{};
+  std::snprintf(limit.data(), limit.size(), "the ranks waited %g s for each other (%s): ", limit_s,
+                kRendezvousTimeout);
+  return {why.code(), limit.data() + why.message()};
+}
+
+Status open(const smdp_engine_config& request, smdp_engine** out) {
+  auto options = options_of(request);
+  if (!options.ok()) {
+    return options.status();
+  }
+  const double limit_s = options->rendezvous_timeout_s;
   smdp::EngineConfig config;
   config.options = std::move(*options);
   config.identity.rank = request.rank;
@@ -128,7 +157,7 @@ Status open(const smdp_engine_config& request, smdp_engine** out) {
   }
   auto engine = smdp::Engine::open(std::move(config));
   if (!engine.ok()) {
-    return engine.status();
+    return with_limit(engine.status(), limit_s);
   }
   *out = std::make_unique<smdp_engine>(smdp_engine{std::move(*engine)}).release();
   return {};
@@ -227,6 +256,12 @@ void smdp_engine_await_others(smdp_engine* engine) {
   }
 }
 
+void smdp_engine_depart(smdp_engine* engine) {
+  if (engine->engine->is_own()) {
+    engine->engine->depart();
+  }
+}
+
 void smdp_engine_abandon(smdp_engine* engine) {
   if (engine->engine->is_own()) {
     engine->engine->abandon();
@@ -257,6 +292,13 @@ int smdp_engine_host_of(const smdp_engine* engine, int rank) {
   return rank < 0 || static_cast<std::size_t>(rank) >= host_of.size()
              ? -1
              : host_of[static_cast<std::size_t>(rank)];
+}
+
+const char* smdp_engine_host_name(const smdp_engine* engine, int host) {
+  const auto& names = engine->engine->layout().host_names;
+  return host < 0 || static_cast<std::size_t>(host) >= names.size()
+             ? nullptr
+             : names[static_cast<std::size_t>(host)].c_str();
 }
 
 const char* smdp_engine_local_reducer(const smdp_engine* engine) {

@@ -51,7 +51,7 @@ FusionPlan::FusionPlan(std::vector<Size> sizes, std::size_t most_bytes)
 }
 
 Lane::Lane(std::unique_ptr<Group> group, Shape shape)
-    : group_(std::move(group)), shape_(shape), steps_(shape.gradients), sizes_(shape.gradients) {}
+    : group_(std::move(group)), shape_(shape), steps_(shape.gradients) {}
 
 Lane::~Lane() {
   for (const auto& [bytes, memory] : spare_) {
@@ -70,15 +70,18 @@ void Lane::add(uint32_t index, Gradient gradient) {
     smdp_call named{};
     if (shape_.gradients == 1) {
       submit(part.gradient, named, part.gradient.ended);
-    } else if (part.step == 0) {
+      return;
+    }
+    List& list = lists_[part.gradient.list];
+    learn(list, part);
+    if (part.step == 0) {
       named.index = shape_.gradients - 1 - index;
       named.buffers = shape_.gradients;
       submit(part.gradient, named, part.gradient.ended);
-      learn(index, part.gradient);
-      ready = plan_ ? std::exchange(early_, {}) : std::vector<Part>();
     } else {
-      (plan_ ? ready : early_).push_back(std::move(part));
+      list.early.push_back(std::move(part));
     }
+    ready = list.plan ? std::exchange(list.early, {}) : std::vector<Part>();
   }
   for (Part& part : ready) {
     put(std::move(part));
@@ -92,11 +95,24 @@ bool Lane::is_over(const Part& part) {
   return failed_.has_value();
 }
 
-void Lane::learn(uint32_t index, const Gradient& gradient) {
-  sizes_[index] = {gradient.dtype, gradient.count};
-  if (++learned_ == shape_.gradients) {
-    plan_.emplace(std::move(sizes_), shape_.buffer_bytes);
+void Lane::learn(List& list, const Part& part) {
+  if (list.plan) {
+    return;
   }
+  list.sizes.try_emplace(part.index, FusionPlan::Size{part.gradient.dtype, part.gradient.count});
+  if (list.sizes.size() < shape_.gradients) {
+    return;
+  }
+  std::vector<FusionPlan::Size> sizes;
+  for (const auto& [index, size] : std::exchange(list.sizes, {})) {
+    sizes.push_back(size);
+  }
+  const auto same = std::find_if(lists_.begin(), lists_.end(), [&](const auto& entry) {
+    return entry.second.plan && entry.second.plan->sizes() == sizes;
+  });
+  list.plan = same != lists_.end()
+                  ? same->second.plan
+                  : std::make_shared<const FusionPlan>(std::move(sizes), shape_.buffer_bytes);
 }
 
 void Lane::put(Part part) {
@@ -105,16 +121,25 @@ void Lane::put(Part part) {
   std::byte* place = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    if (is_over(part) || !fits(part)) {
+    const auto plan = lists_[part.gradient.list].plan;
+    if (is_over(part) || !fits(part, *plan)) {
       return;
     }
-    const FusionPlan::Place planned = plan_->place(part.index);
-    const FusionPlan::Buffer& buffer = plan_->buffers()[planned.buffer];
+    const FusionPlan::Place planned = plan->place(part.index);
+    const FusionPlan::Buffer& buffer = plan->buffers()[planned.buffer];
     key = {part.step, planned.buffer};
     const auto [found, is_first] = filling_.try_emplace(key);
     Filling& filling = found->second;
     if (is_first) {
       filling.began = Clock::now();
+      filling.plan = plan;
+    } else if (filling.plan != plan) {
+      end_with(failure(SMDP_INVALID,
+                       "step " + std::to_string(part.step) + " of " + std::to_string(shape_.gradients) +
+                           " gradients has gradients of two lists: in an earlier step this rank "
+                           "did not give all gradients of a list"));
+      is_over(part);
+      return;
     }
     if (is_first && buffer.parts > 1) {
       filling.memory = memory_of(buffer.count * size_of(buffer.dtype));
@@ -137,16 +162,16 @@ void Lane::put(Part part) {
   }
   const auto found = filling_.find(key);
   found->second.parts.push_back(std::move(part));
-  if (found->second.parts.size() == plan_->buffers()[key.second].parts) {
+  if (found->second.parts.size() == found->second.plan->buffers()[key.second].parts) {
     Filling full = std::move(found->second);
     filling_.erase(found);
     start(key, std::move(full));
   }
 }
 
-bool Lane::fits(const Part& part) {
+bool Lane::fits(const Part& part, const FusionPlan& plan) {
   const FusionPlan::Size now{part.gradient.dtype, part.gradient.count};
-  const FusionPlan::Size& before = plan_->size(part.index);
+  const FusionPlan::Size& before = plan.sizes()[part.index];
   if (now == before) {
     return true;
   }
@@ -163,20 +188,20 @@ void Lane::start(Key key, Filling filling) {
   smdp_call named{};
   named.step = key.first;
   named.index = key.second;
-  named.buffers = static_cast<uint32_t>(plan_->buffers().size());
+  named.buffers = static_cast<uint32_t>(filling.plan->buffers().size());
   if (!filling.memory) {
     Gradient& only = filling.parts.front().gradient;
     submit(only, named, only.ended);
     return;
   }
-  const FusionPlan::Buffer& buffer = plan_->buffers()[key.second];
+  const FusionPlan::Buffer& buffer = filling.plan->buffers()[key.second];
   const Gradient whole{buffer.dtype, buffer.count, filling.memory.get(), filling.memory.get(), {}};
-  submit(whole, named, [self = shared_from_this(), filling = std::move(filling)](const smdp_error& error) {
+  submit(whole, named, [filling = std::move(filling)](const smdp_error& error) {
     for (const Part& part : filling.parts) {
       const Gradient& gradient = part.gradient;
       const std::size_t element = size_of(gradient.dtype);
       if (error.code == SMDP_OK && gradient.count > 0) {
-        std::memcpy(gradient.output, filling.memory.get() + self->plan_->place(part.index).offset * element,
+        std::memcpy(gradient.output, filling.memory.get() + filling.plan->place(part.index).offset * element,
                     gradient.count * element);
       }
     }
@@ -275,8 +300,10 @@ void Lane::end_with(const smdp_error& error) {
     return;
   }
   failed_ = error;
-  for (const Part& part : early_) {
-    is_over(part);
+  for (const auto& [number, list] : lists_) {
+    for (const Part& part : list.early) {
+      is_over(part);
+    }
   }
   for (const auto& [key, filling] : filling_) {
     for (const Part& part : filling.parts) {
@@ -284,7 +311,7 @@ void Lane::end_with(const smdp_error& error) {
     }
   }
   // Outside the lock: the destructor of the last owner of the memory takes it.
-  later([self = shared_from_this(), early = std::exchange(early_, {}), filling = std::exchange(filling_, {}),
+  later([self = shared_from_this(), lists = std::exchange(lists_, {}), filling = std::exchange(filling_, {}),
          delayed = std::exchange(delayed_, {})] {
     self->group_->close();
     for (const Failure& one : delayed) {
@@ -301,9 +328,12 @@ void Lane::look(Clock::time_point now) {
   const auto late = std::find_if(filling_.begin(), filling_.end(),
                                  [&](const auto& entry) { return is_late(entry.second.began); });
   if (late != filling_.end()) {
-    end_with(missing(late->first.first, late->first.second));
-  } else if (!early_.empty() && is_late(early_.front().came)) {
-    end_with(missing(0, std::nullopt));
+    end_with(missing(late->first, late->second.plan.get()));
+  } else if (std::any_of(lists_.begin(), lists_.end(), [&](const auto& entry) {
+               const std::vector<Part>& early = entry.second.early;
+               return !early.empty() && is_late(early.front().came);
+             })) {
+    end_with(missing({unfinished_step(), 0}, nullptr));
   }
 }
 
@@ -315,20 +345,22 @@ smdp_error Lane::explain(const smdp_error& error) {
   if (failed_) {
     return *failed_;
   }
-  if (error.code != SMDP_TIMEOUT || plan_) {
+  if (error.code != SMDP_TIMEOUT || unfinished_step() > 0) {
     return error;
   }
-  return failure(SMDP_TIMEOUT, std::string(missing(0, std::nullopt).message) + "; " + error.message);
+  return failure(SMDP_TIMEOUT, std::string(missing({0, 0}, nullptr).message) + "; " + error.message);
 }
 
-smdp_error Lane::missing(uint32_t step, std::optional<uint32_t> buffer) const {
+uint32_t Lane::unfinished_step() const { return *std::min_element(steps_.begin(), steps_.end()); }
+
+smdp_error Lane::missing(const Key& key, const FusionPlan* plan) const {
   std::ostringstream why;
-  why << "step " << step << " of " << shape_.gradients << " gradients waited " << shape_.timeout_s
+  why << "step " << key.first << " of " << shape_.gradients << " gradients waited " << shape_.timeout_s
       << " s for some that this rank did not give:";
   std::size_t count = 0;
   for (uint32_t index = 0; index < shape_.gradients; ++index) {
-    const bool is_here = !buffer || plan_->place(index).buffer == *buffer;
-    if (is_here && steps_[index] <= step && ++count <= kShownIndexes) {
+    const bool is_here = plan == nullptr || plan->place(index).buffer == key.second;
+    if (is_here && steps_[index] <= key.first && ++count <= kShownIndexes) {
       why << " " << index;
     }
   }

@@ -1,4 +1,4 @@
-// The gradients of one model, summed in fusion buffers while the other gradients are still being computed.
+// The gradients of a list, summed in fusion buffers while the other gradients are still being computed.
 //
 // A gradient is identified by its index in the list of gradients, so the ranks may compute and submit
 // gradients in different orders: TensorFlow runs whatever is ready. The lane counts the step of each index.
@@ -6,6 +6,10 @@
 // on each gradient goes to its place in a buffer, and a buffer is exchanged when it is full. The plan depends
 // on the sizes only, which are the same on all ranks: buffers of one type each, from the last gradient, which
 // the backward pass computes first, to the first.
+//
+// Several lists may use a lane, one list in each step, for example those of two models. A list that is new in
+// a later step waits until all its gradients are there, and then has a plan. It may be new on some ranks
+// only: the sizes of the step are the same on all ranks, so the plan is too.
 //
 // Tensors of a list with one element are exchanged one after the other in the order of calls, and their size
 // may change from call to call.
@@ -36,7 +40,8 @@ struct Gradient {
   uint64_t count = 0;  // elements
   const void* input = nullptr;
   void* output = nullptr;
-  Ended ended;  // until then the lane owns the memory
+  Ended ended;        // until then the lane owns the memory
+  uint64_t list = 0;  // a list keeps its sizes; the ranks may number their lists differently
 };
 
 std::size_t size_of(smdp_dtype dtype);  // bytes of an element
@@ -60,11 +65,10 @@ class FusionPlan {
     uint32_t parts = 0;  // gradients
   };
 
-  FusionPlan() = default;
   // `most_bytes`: of a buffer, unless it is a single gradient.
   FusionPlan(std::vector<Size> sizes, std::size_t most_bytes);
 
-  [[nodiscard]] const Size& size(uint32_t index) const { return sizes_[index]; }
+  [[nodiscard]] const std::vector<Size>& sizes() const { return sizes_; }
   [[nodiscard]] const Place& place(uint32_t index) const { return places_[index]; }
   [[nodiscard]] const std::vector<Buffer>& buffers() const { return buffers_; }
 
@@ -112,7 +116,13 @@ class Lane : public std::enable_shared_from_this<Lane> {
     Gradient gradient;
     Clock::time_point came;
   };
+  struct List {
+    std::map<uint32_t, FusionPlan::Size> sizes;  // by index, until there is a plan
+    std::shared_ptr<const FusionPlan> plan;      // lists of the same sizes share it
+    std::vector<Part> early;                     // submitted before there was a plan
+  };
   struct Filling {
+    std::shared_ptr<const FusionPlan> plan;
     std::vector<Part> parts;  // present in the memory
     Memory memory;            // empty for a gradient that is alone in its buffer
     Clock::time_point began;
@@ -129,13 +139,15 @@ class Lane : public std::enable_shared_from_this<Lane> {
   smdp_error explain(const smdp_error& error);
   // These with the lock held.
   bool is_over(const Part& part);
-  bool fits(const Part& part);
-  void learn(uint32_t index, const Gradient& gradient);
+  bool fits(const Part& part, const FusionPlan& plan);
+  void learn(List& list, const Part& part);
+  // The first step for which this rank has not given all gradients.
+  [[nodiscard]] uint32_t unfinished_step() const;
   void start(Key key, Filling filling);
   void submit(const Gradient& gradient, const smdp_call& named, Ended ended);
   void end_with(const smdp_error& error);
-  // Whether a step still expects gradients of `buffer`, or any gradients when the buffers are not known yet.
-  smdp_error missing(uint32_t step, std::optional<uint32_t> buffer) const;
+  // The error for a step without some gradients of a buffer; without a plan: of any buffer.
+  smdp_error missing(const Key& key, const FusionPlan* plan) const;
   Memory memory_of(std::size_t bytes);
 
   const std::unique_ptr<Group> group_;
@@ -143,10 +155,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   std::mutex mutex_;
   // All guarded by mutex_.
   std::vector<uint32_t> steps_;  // by index: how many times it was submitted
-  std::vector<FusionPlan::Size> sizes_;
-  uint32_t learned_ = 0;
-  std::optional<FusionPlan> plan_;
-  std::vector<Part> early_;  // of later steps, submitted before all sizes were known
+  std::map<uint64_t, List> lists_;
   std::map<Key, Filling> filling_;
   std::multimap<std::size_t, std::byte*> spare_;  // memory of finished buffers, by size in bytes
   std::optional<smdp_error> failed_;

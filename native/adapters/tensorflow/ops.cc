@@ -141,6 +141,7 @@ class AllReduce : public AsyncOpKernel {
     OP_REQUIRES_OK(construction, construction->GetAttr("described", &name_.described));
     OP_REQUIRES_OK(construction, construction->GetAttr("index", &index_));
     OP_REQUIRES_OK(construction, construction->GetAttr("count", &count_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("trace", &trace_));
     OP_REQUIRES_OK(construction, construction->GetAttr("reduction", &reduction));
     OP_REQUIRES_OK(construction, construction->GetAttr("buffer_bytes", &bytes));
     OP_REQUIRES(construction, index_ + construction->num_inputs() <= count_,
@@ -163,8 +164,12 @@ class AllReduce : public AsyncOpKernel {
       Tensor* output = nullptr;
       OP_REQUIRES_OK_ASYNC(context, context->forward_input_or_allocate_output({i}, i, input.shape(), &output),
                            done);
-      gradients.push_back(
-          {*dtype, static_cast<uint64_t>(input.NumElements()), memory_of(input), memory_to_fill(output), {}});
+      gradients.push_back({*dtype,
+                           static_cast<uint64_t>(input.NumElements()),
+                           memory_of(input),
+                           memory_to_fill(output),
+                           {},
+                           static_cast<uint64_t>(trace_)});
     }
     smdp_error error{};
     const auto lane = session->lane(name_, {static_cast<uint32_t>(count_), op_, buffer_bytes_, 0}, &error);
@@ -183,6 +188,7 @@ class AllReduce : public AsyncOpKernel {
   LaneName name_;
   int index_ = 0;
   int count_ = 1;
+  int64_t trace_ = 0;
   smdp_reduce_op op_ = SMDP_AVG;
   std::size_t buffer_bytes_ = 0;
 };
@@ -419,6 +425,7 @@ REGISTER_OP("SmdpAllReduce")
     .Attr("lane: string")
     .Attr("index: int >= 0 = 0")
     .Attr("count: int >= 1 = 1")
+    .Attr("trace: int >= 0 = 0")
     .Attr("reduction: {'average', 'sum', 'min', 'max'} = 'average'")
     .Attr("buffer_bytes: int >= 1 = 26214400")
     .Attr("among: string = ''")

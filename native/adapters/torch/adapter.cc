@@ -4,7 +4,7 @@
 // reports its end; it must not take Python's lock, so separate threads complete futures
 // (completer.h). A thread that waits does not depend on the tasks there.
 //
-// Ownership. One engine per process and rendezvous, shared by all groups whose ranks it covers (session.h); a
+// Ownership. One engine per process and rendezvous, shared by the groups of its job (session.h); a
 // Work keeps its tensors until the engine is done with them. The only file that is compiled with torch's
 // headers: they cost half a minute each time.
 #include "../common/completer.h"
@@ -17,11 +17,11 @@ namespace {
 
 c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<Store>& store, int rank, int size,
                                          std::vector<int> global_ranks, const std::string& name,
-                                         std::chrono::milliseconds timeout, bool is_default) {
+                                         std::chrono::milliseconds timeout, bool opens_engine) {
   TORCH_CHECK(smdp_abi_version() == SMDP_ABI_VERSION, "smddp: libsmdp_engine.so has interface version ",
               smdp_abi_version(), ", the adapter needs ", SMDP_ABI_VERSION, ": reinstall smdp-engine");
   return c10::make_intrusive<EngineBackend>(store, rank, size, std::move(global_ranks), name, timeout,
-                                            is_default);
+                                            opens_engine);
 }
 
 // Afterwards no thread of the adapter uses Python, torch or a device.

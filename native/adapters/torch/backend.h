@@ -45,9 +45,9 @@ class EngineBackend final : public c10d::Backend {
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
   EngineBackend(const c10::intrusive_ptr<Store>& store, int rank, int size, std::vector<int> global_ranks,
-                const std::string& name, std::chrono::milliseconds timeout, bool is_default)
+                const std::string& name, std::chrono::milliseconds timeout, bool opens_engine)
       : Backend(rank, size),
-        session_(find_session(store, rank, size, global_ranks, is_default)),
+        session_(find_session(store, rank, size, global_ranks, opens_engine, timeout)),
         name_(name),
         timeout_s_(std::chrono::duration<double>(timeout).count()) {
     if (global_ranks.empty()) {
@@ -229,8 +229,12 @@ class EngineBackend final : public c10d::Backend {
         }
       }
     };
+    const int own = members_[static_cast<std::size_t>(getRank())];
+    const char* host = smdp_engine_host_name(session_->engine, smdp_engine_host_of(session_->engine, own));
+    const std::string failure = "SMDP_LOCAL_REDUCER=" + reducer + " failed on rank " + std::to_string(own) +
+                                " (host " + host + "; shm works without it): ";
     local_first_ =
-        std::make_shared<LocalFirst>(reducer, parts, getRank(), scatter, gather,
+        std::make_shared<LocalFirst>(failure, parts, getRank(), scatter, gather,
                                      scatter ? order_of_steps(parts) : nullptr, device, std::move(fail));
   }
 

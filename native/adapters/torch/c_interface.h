@@ -63,13 +63,13 @@ SMDP_API const char* smdp_torch_built_for() { return SMDP_TORCH_BUILT_FOR; }
 // Creates the backend of the ranks of `group`, a process group in torch's registry, and sets it there for the
 // CPU. Codes: SMDP_INVALID is an error of the caller, SMDP_SYSTEM of the job, SMDP_INTERNAL any other.
 SMDP_API int smdp_torch_create(const char* group, const int* global_ranks, size_t count, const char* name,
-                               int64_t timeout_ms, int is_default, smdp_error* error) {
+                               int64_t timeout_ms, int opens_engine, smdp_error* error) {
   return smdp_torch::guarded(error, [&] {
     const auto found = c10d::resolve_process_group(group);
     found->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM,
                       smdp_torch::create(smdp_torch::GroupStore::of(*found), found->getRank(),
                                          found->getSize(), {global_ranks, global_ranks + count}, name,
-                                         std::chrono::milliseconds(timeout_ms), is_default != 0));
+                                         std::chrono::milliseconds(timeout_ms), opens_engine != 0));
   });
 }
 
@@ -120,6 +120,7 @@ SMDP_API int smdp_torch_dump(const char* folder, char* path, size_t capacity, sm
 }
 
 SMDP_API void smdp_torch_retire() { smdp_torch::retire(); }
-SMDP_API void smdp_torch_abandon() { smdp_torch::abandon_session(); }
+SMDP_API void smdp_torch_abandon() { smdp_torch::abandon_sessions(); }
+SMDP_API void smdp_torch_depart() { smdp_torch::depart_sessions(); }
 
 }  // extern "C"

@@ -25,7 +25,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
@@ -71,10 +73,9 @@ class LocalFirstWork final : public c10d::Work {
     });
   }
 
-  // Runs a step with the work's stream as the current one; after a failure nothing. `what` is what the error
-  // says of it.
+  // Runs a step with the work's stream as the current one; after a failure nothing.
   template <class Step>
-  void run(const std::string& what, const Step& step) {
+  void run(const Step& step) {
     if (!failure_.empty()) {
       return;
     }
@@ -86,9 +87,9 @@ class LocalFirstWork final : public c10d::Work {
       }
       step();
     } catch (const c10::Error& caught) {
-      failure_ = what + caught.what_without_backtrace();
+      failure_ = without_prefix(caught.what_without_backtrace());
     } catch (const std::exception& caught) {
-      failure_ = what + caught.what();
+      failure_ = without_prefix(caught.what());
     }
   }
   // Keeps memory from being used again before the device has passed the work's stream.
@@ -148,6 +149,11 @@ class LocalFirstWork final : public c10d::Work {
   c10::intrusive_ptr<Future> getFuture() override { return future_; }
 
  private:
+  // wait() adds it, and the other ranks' errors repeat the failure.
+  static std::string_view without_prefix(std::string_view why) {
+    constexpr std::string_view kPrefix = "smddp: ";
+    return why.starts_with(kPrefix) ? why.substr(kPrefix.size()) : why;
+  }
   void block_caller() {
     if (beside_) {
       const c10::DeviceGuard guard(beside_->device());
@@ -198,13 +204,14 @@ class LocalFirst {
   // Below this many bytes shared memory takes less time than two more steps.
   static constexpr std::size_t kLeastBytes = 64U << 10U;
 
-  // `scatter` and `gather`: two groups of this host's ranks, in their order, whose steps begin in `order`;
-  // all null where this rank is alone. `device`: the kind of tensors that they take; nullopt: any. `fail`:
-  // ends the exchanges with the other ranks, on them too, with a reason.
-  LocalFirst(std::string name, HostParts parts, int rank, BackendPtr scatter, BackendPtr gather,
+  // `failure`: how an error of the backend within the host begins. `scatter` and `gather`: two groups of this
+  // host's ranks, in their order, whose steps begin in `order`; all null where this rank is alone. `device`:
+  // the kind of tensors that they take; nullopt: any. `fail`: ends the exchanges with the other ranks, on
+  // them too, with a reason.
+  LocalFirst(std::string failure, HostParts parts, int rank, BackendPtr scatter, BackendPtr gather,
              std::unique_ptr<StepOrder> order, std::optional<c10::DeviceType> device,
              std::function<void(const std::string& reason)> fail)
-      : name_(std::move(name)),
+      : local_failure_(std::move(failure)),
         parts_(std::move(parts)),
         rank_(rank),
         scatter_(std::move(scatter)),
@@ -278,23 +285,23 @@ class LocalFirst {
 
   // Step 1, and the start of step 2.
   void sum_within_host(const std::shared_ptr<Job>& job) {
-    job->work->run("", [&] {
+    job->work->run([&] {
       const std::string why = broken();
       TORCH_CHECK(why.empty(), why);
       divide(*job);
     });
-    job->work->run(local_failure(), [&] { scatter(*job); });
-    job->work->run("", [&] { start_exchange(*job); });
+    job->work->run([&] { scatter(*job); });
+    job->work->run([&] { start_exchange(*job); });
     note_failure(*job);
     if (!gather_thread_.add([this, job] { gather_within_host(job); })) {
-      job->work->run("", [] { TORCH_CHECK(false, "the process group was destroyed"); });
+      job->work->run([] { TORCH_CHECK(false, "the process group was destroyed"); });
       job->work->finish(job->work);
     }
   }
   // The end of step 2, and step 3.
   void gather_within_host(const std::shared_ptr<Job>& job) {
-    job->work->run("", [&] { end_exchange(*job); });
-    job->work->run(local_failure(), [&] { gather(*job); });
+    job->work->run([&] { end_exchange(*job); });
+    job->work->run([&] { gather(*job); });
     note_failure(*job);
     job->work->finish(job->work);
     // Destroyed on the completer: its tensors may need Python's lock.
@@ -320,8 +327,16 @@ class LocalFirst {
     const std::lock_guard lock(broken_mutex_);
     return broken_;
   }
-  [[nodiscard]] std::string local_failure() const {
-    return "the local reducer failed on this host (SMDP_LOCAL_REDUCER=" + name_ + "; shm works without it): ";
+  // Runs a call of the backend within the host. Only its errors begin with local_failure_.
+  template <class Call>
+  auto within_host(const Call& call) const {
+    try {
+      return call();
+    } catch (const c10::Error& caught) {
+      throw std::runtime_error(local_failure_ + caught.what_without_backtrace());
+    } catch (const std::exception& caught) {
+      throw std::runtime_error(local_failure_ + caught.what());
+    }
   }
 
   void divide(Job& job) const {
@@ -342,9 +357,10 @@ class LocalFirst {
     if (scatter_) {
       c10d::ReduceScatterOptions options;
       options.reduceOp = job.op;
-      const WorkPtr step = order_->run(
-          Step::kScatter, [&] { return scatter_->_reduce_scatter_base(job.mine, job.flat, options); });
-      step->wait();
+      const WorkPtr step = order_->run(Step::kScatter, [&] {
+        return within_host([&] { return scatter_->_reduce_scatter_base(job.mine, job.flat, options); });
+      });
+      within_host([&] { step->wait(); });
     }
   }
 
@@ -368,9 +384,10 @@ class LocalFirst {
 
   void gather(Job& job) const {
     if (gather_) {
-      const WorkPtr step =
-          order_->run(Step::kGather, [&] { return gather_->_allgather_base(job.flat, job.mine); });
-      step->wait();
+      const WorkPtr step = order_->run(Step::kGather, [&] {
+        return within_host([&] { return gather_->_allgather_base(job.flat, job.mine); });
+      });
+      within_host([&] { step->wait(); });
     }
     if (job.flat.data_ptr() != job.tensor.data_ptr()) {
       const c10::InferenceMode no_versions;  // which inference tensors need, and others allow
@@ -378,7 +395,7 @@ class LocalFirst {
     }
   }
 
-  std::string name_;  // of the backend within the host
+  std::string local_failure_;
   HostParts parts_;
   int rank_;
   BackendPtr scatter_;

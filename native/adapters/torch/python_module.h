@@ -41,14 +41,15 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   using pybind11::arg;
   const auto unlocked = pybind11::call_guard<pybind11::gil_scoped_release>();
   module.def("create", &smdp_torch::create, arg("store"), arg("rank"), arg("size"), arg("global_ranks"),
-             arg("name"), arg("timeout"), arg("is_default"), unlocked);
+             arg("name"), arg("timeout"), arg("opens_engine"), unlocked);
   module.def("average_named", &smdp_torch::average_named, arg("backend"), arg("buffer"), arg("lane"),
              arg("step"), arg("index"), arg("buffers"), unlocked);
   module.def("hosts", &smdp_torch::hosts, arg("backend"), unlocked);
   module.def("reduce_within_host", &smdp_torch::reduce_within_host, arg("backend"), arg("reducer"),
              arg("scatter"), arg("gather"), arg("device"), unlocked);
   module.def("retire", &smdp_torch::retire, unlocked);
-  module.def("abandon", &smdp_torch::abandon_session, unlocked);
+  module.def("abandon", &smdp_torch::abandon_sessions, unlocked);
+  module.def("depart", &smdp_torch::depart_sessions, unlocked);
   module.def("dump", &smdp_torch::dump_session, arg("folder"), unlocked);
   module.attr("built_for") = SMDP_TORCH_BUILT_FOR;
 }

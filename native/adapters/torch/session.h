@@ -108,7 +108,8 @@ struct Session {
   std::unique_ptr<StoreServer> served;  // on rank 0
   std::shared_ptr<RegisteredMemory> memory;
 
-  Session(const c10::intrusive_ptr<Store>& store, int rank, int size, std::vector<int> global_ranks)
+  Session(const c10::intrusive_ptr<Store>& store, int rank, int size, std::vector<int> global_ranks,
+          std::chrono::milliseconds timeout)
       : ranks(std::move(global_ranks)) {
     smdp_store adapter{store.get(), store_set, store_get};
     smdp_engine_config config{};
@@ -117,6 +118,7 @@ struct Session {
     config.world_size = size;
     config.master = std::getenv("MASTER_ADDR");
     config.store = &adapter;
+    config.rendezvous_timeout_s = seconds_of(timeout);
     smdp_error error{};
     if (smdp_engine_open(&config, &engine, &error) != SMDP_OK) {
       raise(error);
@@ -146,11 +148,16 @@ struct Session {
 };
 
 inline std::mutex session_mutex;
-inline std::weak_ptr<Session> current_session;
+// Guarded by session_mutex.
+inline std::weak_ptr<Session> current_session;             // the newest
+inline std::vector<std::weak_ptr<Session>> every_session;  // also of groups that were destroyed
 
 // Whether this process has created a backend of this group before: torch before 2.1 creates one for each kind
 // of device, over the group's store with the name of the device as prefix of the keys.
-inline bool is_repeated(const c10::intrusive_ptr<Store>& store, int rank) {
+inline bool is_repeated([[maybe_unused]] const c10::intrusive_ptr<Store>& store, [[maybe_unused]] int rank) {
+#if SMDP_TORCH_FROM(2, 1)
+  return false;
+#else
   const auto of_device = c10::dynamic_intrusive_pointer_cast<c10d::PrefixStore>(store);
   if (!of_device) {
     return false;
@@ -160,23 +167,26 @@ inline bool is_repeated(const c10::intrusive_ptr<Store>& store, int rank) {
   const bool again = of_group->check({key});
   of_group->set(key, std::vector<uint8_t>{1});
   return again;
+#endif
 }
 
-// The engine that covers these global ranks; empty ranks mean "all". The default group opens a new one:
-// torch before 2.8 does not notify a backend that its group was destroyed, so an earlier engine may still
-// exist on this rank only, because some object still holds one of its groups.
+// The engine that covers these global ranks; empty ranks mean "all".
+//
+// `opens_engine`: the group opens a new one, on all its ranks. So do the default group, and the groups of a
+// job whose default group has another backend. An engine of another group must not decide: some ranks may
+// have it and others not. Either the group had other members, or it was destroyed, and some object still
+// holds it on this rank only (torch before 2.8 does not notify a backend of that).
 inline std::shared_ptr<Session> find_session(const c10::intrusive_ptr<Store>& store, int rank, int size,
-                                             std::vector<int> global_ranks, bool is_default) {
+                                             std::vector<int> global_ranks, bool opens_engine,
+                                             std::chrono::milliseconds timeout) {
   const std::lock_guard lock(session_mutex);
-  if (is_default && !is_repeated(store, rank)) {
-    current_session.reset();
-  }
+  const bool may_share = !opens_engine || is_repeated(store, rank);
   if (global_ranks.empty()) {
     global_ranks.resize(static_cast<size_t>(size));
     std::iota(global_ranks.begin(), global_ranks.end(), 0);
   }
   std::shared_ptr<Session> session = current_session.lock();
-  if (session) {
+  if (session && may_share) {
     const bool covered = std::all_of(global_ranks.begin(), global_ranks.end(), [&](int wanted) {
       return std::find(session->ranks.begin(), session->ranks.end(), wanted) != session->ranks.end();
     });
@@ -184,8 +194,12 @@ inline std::shared_ptr<Session> find_session(const c10::intrusive_ptr<Store>& st
       return session;
     }
   }
-  session = std::make_shared<Session>(store, rank, size, std::move(global_ranks));
+  session = std::make_shared<Session>(store, rank, size, std::move(global_ranks), timeout);
   current_session = session;
+  every_session.erase(std::remove_if(every_session.begin(), every_session.end(),
+                                     [](const auto& one) { return one.expired(); }),
+                      every_session.end());
+  every_session.push_back(session);
   return session;
 }
 
@@ -206,11 +220,33 @@ inline std::string dump_session(const std::string& folder) {
   return path.data();
 }
 
+// Empty while an engine is just being opened.
+inline std::vector<std::shared_ptr<Session>> live_sessions() {
+  const std::unique_lock lock(session_mutex, std::try_to_lock);
+  std::vector<std::shared_ptr<Session>> live;
+  for (std::size_t i = 0; lock && i < every_session.size(); ++i) {
+    if (auto session = every_session[i].lock()) {
+      live.push_back(std::move(session));
+    }
+  }
+  return live;
+}
+
 // For a script that ends by an exception: the other ranks see a loss and no goodbye.
-inline void abandon_session() {
-  const std::unique_lock lock(session_mutex, std::try_to_lock);  // held: an engine is just being opened
-  if (const auto session = lock ? current_session.lock() : nullptr) {
+inline void abandon_sessions() {
+  for (const auto& session : live_sessions()) {
     smdp_engine_abandon(session->engine);
+  }
+}
+
+// For a script that ends: the other ranks see that, and no group that is destroyed. Waits for them.
+inline void depart_sessions() {
+  const auto sessions = live_sessions();
+  for (const auto& session : sessions) {
+    smdp_engine_depart(session->engine);
+  }
+  for (const auto& session : sessions) {
+    smdp_engine_await_others(session->engine);
   }
 }
 

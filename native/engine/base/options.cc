@@ -36,7 +36,7 @@ const std::array kRows = {
     Row{{"SMDP_PORT_RANGE", "text", "", "0", "ports to listen on, as first-last; 0: any free port"}, &Options::port_range, 0, 0},
     Row{{"SMDP_IPV6", "switch", "", "0", "advertise IPv6 addresses in addition to IPv4 addresses"}, &Options::ipv6, 0, 0},
     Row{{"SMDP_RENDEZVOUS_PORT", "integer", "", "7592", "port of rank 0's rendezvous if the ranks have no store for its address"}, &Options::rendezvous_port, 1, 65535},
-    Row{{"SMDP_RENDEZVOUS_TIMEOUT_S", "number", "s", "300", "how long ranks wait for each other at the start"}, &Options::rendezvous_timeout_s, 0.01, kLongest},
+    Row{{"SMDP_RENDEZVOUS_TIMEOUT_S", "number", "s", "300", "how long ranks wait for each other at the start; if it is not set, a process group of PyTorch waits for its timeout"}, &Options::rendezvous_timeout_s, 0.01, kLongest},
     Row{{"SMDP_REFUSAL_GRACE_S", "number", "s", "-1", "at the start, how long to retry after a refusal that is not proved with the job's token; -1: until SMDP_RENDEZVOUS_TIMEOUT_S, or 5 s without a token"}, &Options::refusal_grace_s, -1, kLongest},
     Row{{"SMDP_OPERATION_TIMEOUT_S", "number", "s", "1800", "deadline of an operation without its own deadline"}, &Options::operation_timeout_s, 0.01, kLongest},
     Row{{"SMDP_WARN_S", "number", "s", "4.5", "after a wait of this time, a rank prints one line that names the ranks that it waits for"}, &Options::warn_s, 0.01, kLongest},

@@ -132,10 +132,14 @@ typedef struct smdp_engine_config {
   /* Options that override the environment: names such as "SMDP_PIECE_KIB" and values in turn, ended by null.
    */
   const char* const* options;
+  /* How long the ranks wait for each other, in seconds, if SMDP_RENDEZVOUS_TIMEOUT_S is not set; 0: the
+   * default of the option. */
+  double rendezvous_timeout_s;
 } smdp_engine_config;
 
 /* Reads the options from the environment, finds the other ranks and connects. Blocks until every rank is
- * connected or every rank fails with the same reason (at most SMDP_RENDEZVOUS_TIMEOUT_S). */
+ * connected or every rank fails with the same reason (at most SMDP_RENDEZVOUS_TIMEOUT_S, or the time in the
+ * configuration). */
 SMDP_API int smdp_engine_open(const smdp_engine_config* config, smdp_engine** engine, smdp_error* error);
 /* Fails all pending operations, sends a goodbye, waits up to SMDP_CLOSE_TIMEOUT_S for the other ranks to
  * close too, and frees the engine when no thread is in smdp_operation_wait() any more, which returns. Does
@@ -145,6 +149,10 @@ SMDP_API void smdp_engine_close(smdp_engine* engine);
 /* The first half of closing, for a rank that delays its own goodbye: waits until every other rank has sent
  * its goodbye or is lost, at most SMDP_CLOSE_TIMEOUT_S. */
 SMDP_API void smdp_engine_await_others(smdp_engine* engine);
+/* For a process that ends while its groups exist: fails all pending operations and sends a goodbye, and does
+ * not wait. Errors of the other ranks then state that this rank has ended, and not that it destroyed a group.
+ * smdp_engine_await_others() and smdp_engine_close() do the rest. */
+SMDP_API void smdp_engine_depart(smdp_engine* engine);
 /* Writes this rank's flight records, the last operations of all its groups, to `folder`/flight_<rank>; null:
  * to SMDP_TRACE_DIR. Its path goes to `path`, at most `capacity` bytes with the NUL. docs/how-to/slow-runs.md
  * describes the file. */
@@ -157,6 +165,9 @@ SMDP_API void smdp_engine_abandon(smdp_engine* engine);
 SMDP_API int smdp_engine_host_count(const smdp_engine* engine);
 /* The number of the host that has this rank of the job; -1: there is no such rank. */
 SMDP_API int smdp_engine_host_of(const smdp_engine* engine, int rank);
+/* The name of the host with this number, as in error messages; lives as long as the engine. Null: there is no
+ * such host. */
+SMDP_API const char* smdp_engine_host_name(const smdp_engine* engine, int host);
 /* The value of SMDP_LOCAL_REDUCER, which the adapters apply; lives as long as the engine. */
 SMDP_API const char* smdp_engine_local_reducer(const smdp_engine* engine);
 /* A part of this rank's shared memory (SMDP_REGISTERED_MIB), for as long as the engine lives; the caller

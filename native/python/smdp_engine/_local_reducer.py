@@ -50,7 +50,7 @@ def attach(
                 global_ranks=[ranks[mate] for mate in mates],
                 name=f"{name}:{purpose}",
                 timeout=limit,
-                is_default=False,
+                opens_engine=False,
             )
         if reducer == "gloo":
             return dist.ProcessGroupGloo(place, local_rank, len(mates), limit)

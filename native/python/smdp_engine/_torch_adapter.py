@@ -67,6 +67,7 @@ class _Adapter:
             ctypes.POINTER(_Error),
         )
         library.smdp_torch_retire.restype = library.smdp_torch_abandon.restype = None
+        library.smdp_torch_depart.restype = None
         self._library = library
         self._torch: Any = importlib.import_module("torch")
         self._c10d: Any = importlib.import_module("torch._C._distributed_c10d")
@@ -81,7 +82,7 @@ class _Adapter:
         global_ranks: Sequence[int],
         name: str,
         timeout: timedelta,
-        is_default: bool,
+        opens_engine: bool,
     ) -> Any:
         """The backend of a process group. It comes from C++ on a group that exists for this alone."""
         group = self._c10d.ProcessGroup(store, rank, size)
@@ -93,7 +94,7 @@ class _Adapter:
                 len(global_ranks),
                 name.encode(),
                 timeout // timedelta(milliseconds=1),
-                is_default,
+                opens_engine,
                 error,
             )
         self._check(code, error)
@@ -166,6 +167,10 @@ class _Adapter:
     def abandon(self) -> None:
         """The other ranks see a loss, not the end of a script."""
         self._library.smdp_torch_abandon()
+
+    def depart(self) -> None:
+        """The other ranks see that this process ends, and no group that is destroyed. Waits until they end too."""
+        self._library.smdp_torch_depart()
 
     def _check(self, code: int, error: _Error) -> None:
         if code == 0:

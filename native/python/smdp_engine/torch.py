@@ -77,7 +77,7 @@ def _store(dist: Any, launch: Launch, timeout: timedelta) -> Any:
     place = f"{launch.master_addr}:{launch.master_port}"
     whence = f"MASTER_ADDR {launch.addr_origin}, MASTER_PORT {launch.port_origin}"
     _check_name(launch)
-    limit = _rendezvous_timeout()
+    limit = _rendezvous_timeout(timeout)
     try:
         store = dist.TCPStore(
             launch.master_addr,
@@ -113,8 +113,10 @@ def _check_name(launch: Launch) -> None:
         ) from None
 
 
-def _rendezvous_timeout() -> timedelta:
-    text = os.environ.get("SMDP_RENDEZVOUS_TIMEOUT_S", "300")
+def _rendezvous_timeout(default: timedelta) -> timedelta:
+    text = os.environ.get("SMDP_RENDEZVOUS_TIMEOUT_S")
+    if text is None:
+        return default
     try:
         return timedelta(seconds=max(float(text), 0.01))
     except (ValueError, OverflowError):

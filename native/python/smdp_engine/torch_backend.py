@@ -54,6 +54,7 @@ def _leave() -> None:
     if hasattr(sys, "last_type"):
         compiled.abandon()
     elif dist.is_initialized():
+        compiled.depart()
         dist.destroy_process_group()
     compiled.retire()
 
@@ -89,7 +90,7 @@ class _Groups:
             global_ranks=ranks,
             name=options.group_id,
             timeout=options.timeout,
-            is_default=not _distributed().is_initialized(),
+            opens_engine=not self._default_has_engine(),
         )
         _local_reducer.attach(
             adapter(),
@@ -111,5 +112,12 @@ class _Groups:
             global_ranks=self._ranks[watched],
             name=f"{watched}:checks",
             timeout=timeout,
-            is_default=False,
+            opens_engine=False,
         )
+
+    @staticmethod
+    def _default_has_engine() -> bool:
+        """Whether the default process group uses this backend: then all groups use its engine, which has all ranks."""
+        dist = _distributed()
+        # One name, or one for each device as in cpu:gloo,cuda:smddp.
+        return dist.is_initialized() and any(name.split(":")[-1] == BACKEND for name in dist.get_backend().split(","))

@@ -206,6 +206,76 @@ TEST(CInterface, AGroupThatOneRankFailsFailsOnAllWithItsReason) {
   }
 }
 
+TEST(CInterface, ARankThatDepartsHasEndedForTheOthers) {
+  std::array<smdp_engine*, 2> engines = open_two();
+  ASSERT_NE(engines[0], nullptr);
+  ASSERT_NE(engines[1], nullptr);
+  const std::array members = {0, 1};
+  std::array<smdp_group*, 2> groups{};
+  smdp_error error{};
+  for (std::size_t rank : {0, 1}) {
+    ASSERT_EQ(smdp_group_create(engines[rank], members.data(), 2, "world", 30, &groups[rank], &error),
+              SMDP_OK);
+  }
+  smdp_engine_depart(engines[1]);
+  float value = 1;
+  const smdp_call call = sum_of_one(value);
+  smdp_operation* operation = nullptr;
+  EXPECT_EQ(smdp_submit(groups[1], &call, &operation, &error), SMDP_CLOSED);
+  smdp_group_destroy(groups[1]);
+  ASSERT_EQ(smdp_submit(groups[0], &call, &operation, &error), SMDP_OK);
+  EXPECT_EQ(smdp_operation_wait(operation, 30, &error), SMDP_PEER_LOST);
+  EXPECT_NE(std::strstr(error.message, "rank 1 (host host-1) ended or closed its engine before operation 0"),
+            nullptr)
+      << error.message;
+  smdp_operation_release(operation);
+  smdp_group_destroy(groups[0]);
+  for (smdp_engine* engine : engines) {
+    smdp_engine_close(engine);
+  }
+}
+
+TEST(CInterface, AHostHasItsName) {
+  std::array<smdp_engine*, 2> engines = open_two();
+  ASSERT_NE(engines[0], nullptr);
+  ASSERT_NE(engines[1], nullptr);
+  for (smdp_engine* engine : engines) {
+    EXPECT_STREQ(smdp_engine_host_name(engine, smdp_engine_host_of(engine, 1)), "host-1");
+    EXPECT_EQ(smdp_engine_host_name(engine, 2), nullptr);
+    EXPECT_EQ(smdp_engine_host_name(engine, -1), nullptr);
+  }
+  for (smdp_engine* engine : engines) {
+    smdp_engine_close(engine);
+  }
+}
+
+TEST(CInterface, ALateRankEndsTheStartAtTheTimeOfTheCaller) {
+  const auto get = [](void*, const char*, char*, std::size_t, std::size_t*, double) { return 1; };
+  const auto set = [](void*, const char*, const char*, std::size_t) { return 0; };
+  const smdp_store store{nullptr, set, get};
+  const std::array options = {"SMDP_INTERFACE", "lo", static_cast<const char*>(nullptr)};
+  smdp_engine_config config{};
+  config.size = sizeof(config);
+  config.world_size = 2;
+  config.store = &store;
+  config.options = options.data();
+  config.rendezvous_timeout_s = 0.25;
+  smdp_engine* engine = nullptr;
+  smdp_error error{};
+  EXPECT_EQ(smdp_engine_open(&config, &engine, &error), SMDP_TIMEOUT);
+  EXPECT_STREQ(
+      error.message,
+      "the ranks waited 0.25 s for each other (SMDP_RENDEZVOUS_TIMEOUT_S): rendezvous failed: rank 1 "
+      "did not arrive");
+  // An option of the caller overrides it.
+  const std::array shorter = {"SMDP_INTERFACE", "lo", "SMDP_RENDEZVOUS_TIMEOUT_S", "0.125",
+                              static_cast<const char*>(nullptr)};
+  config.options = shorter.data();
+  config.rendezvous_timeout_s = 1000;
+  EXPECT_EQ(smdp_engine_open(&config, &engine, &error), SMDP_TIMEOUT);
+  EXPECT_NE(std::strstr(error.message, "waited 0.125 s"), nullptr) << error.message;
+}
+
 TEST(CInterface, KeptMemoryStaysMappedAfterItsEngine) {
   std::array<smdp_engine*, 2> engines = open_two();
   ASSERT_NE(engines[0], nullptr);

@@ -116,9 +116,13 @@ struct Given {
   std::future<smdp_error> future = promise.get_future();
 
   explicit Given(std::size_t count) : input(count), output(count) {}
-  Gradient gradient() {
-    return {SMDP_FLOAT32, input.size(), input.data(), output.data(),
-            [this](const smdp_error& error) { promise.set_value(error); }};
+  Gradient gradient(uint64_t list = 0) {
+    return {SMDP_FLOAT32,
+            input.size(),
+            input.data(),
+            output.data(),
+            [this](const smdp_error& error) { promise.set_value(error); },
+            list};
   }
   bool ends_within(std::chrono::milliseconds time) {
     return future.wait_for(time) == std::future_status::ready;
@@ -247,6 +251,82 @@ TEST(Lanes, AGradientOfAnotherSizeIsNamed) {
   });
 }
 
+TEST(Lanes, ListsOfOtherSizesUseALaneOneAfterTheOther) {
+  constexpr uint32_t kGradients = 7;
+  on_ranks(2, 1, [](int rank, Rank& own) {
+    const auto lane = own.lane({kGradients, SMDP_SUM, 256, 30});
+    std::mt19937 random(static_cast<unsigned>(rank) + 1);
+    std::vector<uint32_t> order(kGradients);
+    std::iota(order.begin(), order.end(), 0U);
+    for (const uint32_t model : {0, 0, 1, 0, 1, 2, 1, 2, 0, 2}) {
+      // Each rank has several lists for a model, which are new in different steps.
+      const uint64_t list = model + 3 * (random() % 4);
+      std::vector<Given> given;
+      given.reserve(kGradients);
+      for (uint32_t index = 0; index < kGradients; ++index) {
+        given.emplace_back((index * 11 + model * 5) % 40);
+        std::ranges::fill(given[index].input, static_cast<float>(index + model + 1));
+      }
+      std::ranges::shuffle(order, random);
+      for (const uint32_t index : order) {
+        lane->add(index, given[index].gradient(list));
+      }
+      for (uint32_t index = 0; index < kGradients; ++index) {
+        const smdp_error error = given[index].ended();
+        ASSERT_EQ(error.code, SMDP_OK) << error.message;
+        const auto& output = given[index].output;
+        ASSERT_EQ(std::ranges::count(output, static_cast<float>(2 * (index + model + 1))),
+                  static_cast<std::ptrdiff_t>(output.size()));
+      }
+    }
+    lane->close();
+  });
+}
+
+TEST(Lanes, AGradientMissingInANewListIsNamedAtTheDeadline) {
+  on_ranks(1, 1, [](int, Rank& own) {
+    const auto lane = own.lane({2, SMDP_AVG, 1024, 5});
+    Given first(3), second(3), third(4);
+    lane->add(0, first.gradient());
+    lane->add(1, second.gradient());
+    lane->add(0, third.gradient(1));
+    lane->look(steady_clock::now() + std::chrono::seconds(4));
+    lane->look(steady_clock::now() + std::chrono::seconds(6));
+    const smdp_error error = third.ended();
+    EXPECT_EQ(error.code, SMDP_TIMEOUT);
+    EXPECT_STREQ(error.message, "step 1 of 2 gradients waited 5 s for some that this rank did not give: 1");
+    lane->close();
+  });
+}
+
+TEST(Lanes, AStepWithGradientsOfTwoListsIsRefused) {
+  on_ranks(1, 1, [](int, Rank& own) {
+    const auto lane = own.lane({2, SMDP_AVG, 1024, 5});
+    std::vector<Given> given;
+    given.reserve(7);
+    const auto add = [&](uint32_t index, std::size_t count, uint64_t list) {
+      given.emplace_back(count);
+      lane->add(index, given.back().gradient(list));
+    };
+    for (const uint32_t index : {0, 1}) {
+      add(index, 300, 0);
+    }
+    for (const uint32_t index : {0, 1}) {
+      add(index, 3, 1);
+    }
+    add(0, 3, 1);    // without gradient 1
+    add(0, 300, 0);  // step 3
+    add(1, 300, 0);  // step 2, which has gradient 0 of the smaller list
+    for (const std::size_t place : {4U, 5U, 6U}) {
+      const smdp_error error = given[place].ended();
+      EXPECT_EQ(error.code, SMDP_INVALID);
+      EXPECT_TRUE(std::string(error.message).starts_with("step 2 of 2 gradients has gradients of two lists"))
+          << error.message;
+    }
+    lane->close();
+  });
+}
+
 TEST(Lanes, AMissingGradientIsNamedAtTheDeadline) {
   on_ranks(1, 1, [](int, Rank& own) {
     const auto lane = own.lane({3, SMDP_AVG, 1024, 5});
@@ -309,6 +389,29 @@ TEST(Lanes, AGradientThatOtherRanksWaitForInTheFirstStepIsNamed) {
         } else {
           EXPECT_NE(first.ended().code, SMDP_OK);
           EXPECT_NE(second.ended().code, SMDP_OK);
+        }
+        lane->close();
+      },
+      "2");
+}
+
+TEST(Lanes, ATensorThatALateRankDidNotGiveIsNotBlamedOnThisRank) {
+  std::promise<void> over;
+  on_ranks(
+      2, 1,
+      [&](int rank, Rank& own) {
+        const auto lane = own.lane({1, SMDP_AVG, 1024, 2});
+        if (rank == 0) {
+          Given only(3);
+          lane->add(0, only.gradient());
+          const smdp_error error = only.ended();
+          const std::string why = error.message;
+          EXPECT_EQ(error.code, SMDP_TIMEOUT);
+          EXPECT_EQ(why.find("did not give"), std::string::npos) << why;
+          EXPECT_NE(why.find("rank 1"), std::string::npos) << why;
+          over.set_value();
+        } else {
+          over.get_future().wait();
         }
         lane->close();
       },

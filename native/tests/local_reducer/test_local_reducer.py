@@ -4,6 +4,7 @@ The group's backend is ``smddp``, which adds in the order of local ranks, or Glo
 """
 
 import importlib.util
+import re
 import textwrap
 from typing import List, Sequence
 
@@ -201,6 +202,48 @@ def test_rank_that_ends_fails_the_call_of_all_ranks() -> None:
     )
     for outcome in started.finish():
         assert outcome.rank == 1 or "failed twice" in outcome.out, outcome.err
+
+
+def test_exit_of_a_rank_is_reported_as_the_cause_on_every_host() -> None:
+    outcomes = ranks.start(
+        [2, 2],
+        """
+        dist.init_process_group("smddp")
+        t = torch.ones(100_000)
+        dist.all_reduce(t)
+        meet("all have summed")
+        if rank == 3: sys.exit(0)
+        try:
+            dist.all_reduce(t)
+        except dist.DistBackendError as error:
+            print("raised", error, flush=True)
+        """,
+        env={"SMDP_LOCAL_REDUCER": "gloo"},
+    ).finish()
+    assert [outcome.code for outcome in outcomes] == [0] * 4, outcomes
+    for outcome in outcomes[:3]:
+        assert "rank 3 (host algo-2) ended or closed its engine before operation" in outcome.out, outcome
+        assert "SMDP_LOCAL_REDUCER" not in outcome.out and outcome.out.count("smddp: ") == 1, outcome
+
+
+def test_error_of_the_local_reducer_names_rank_host_and_setting() -> None:
+    outcomes = ranks.run(
+        [2, 2],
+        """
+        gloo = dist.ProcessGroupGloo
+        if rank >= 2:  # a group of one rank refuses tensors that are divided for two
+            dist.ProcessGroupGloo = lambda store, rank, size, limit: gloo(dist.HashStore(), 0, 1, limit)
+        dist.init_process_group("smddp")
+        try:
+            dist.all_reduce(torch.ones(100_000))
+        except dist.DistBackendError as error:
+            print("raised", error, flush=True)
+        """,
+        env={"SMDP_LOCAL_REDUCER": "gloo"},
+    )
+    for outcome in outcomes:
+        words = r"SMDP_LOCAL_REDUCER=gloo failed on rank [23] \(host algo-2; shm works without it\): "
+        assert re.search(words, outcome.out) and outcome.out.count("smddp: ") == 1, outcome
 
 
 @pytest.mark.runs

@@ -220,6 +220,27 @@ refuses(ValueError, "found ndarray in place 1", lambda: sdp.broadcast_variables(
 refuses(RuntimeError, "as many with other types or shapes",
         lambda: sdp.broadcast_variables([tf.Variable(tf.ones([1 + rank]))], 0))
 """,
+    "functions of one name with lists of other sizes": """
+def trained(width):
+    @tf.function
+    def train_step(x):
+        return [sdp.allreduce(tf.fill([width + i], tf.reduce_sum(x) + i), i, 3) for i in range(3)]
+    return train_step
+@tf.function
+def given(gradients):
+    return [sdp.allreduce(one, i, 2) for i, one in enumerate(gradients)]
+steps = []
+for width in (8, 16):
+    steps.append((width, trained(width)))
+    for turn in range(3):
+        for width, step in steps:
+            # The first steps of a rank have other traces than those of the others.
+            for i, one in enumerate(step(tf.fill([1 + (rank + turn) % 4], float(turn)))):
+                total = sum((1 + (other + turn) % 4) * turn for other in range(size))
+                assert one.numpy().tolist() == [total / size + i] * (width + i), (width, turn, i, one)
+            for one in given([tf.fill([width], float(rank)), tf.fill([3], float(rank))]):
+                assert set(one.numpy().tolist()) == {1.5}
+""",
     "a list that changes its sizes": """
 @tf.function(reduce_retracing=True, input_signature=[tf.TensorSpec([None])])
 def reduced(x):

@@ -135,6 +135,22 @@ try:
 finally:
     tf.keras.mixed_precision.set_global_policy("float32")
 """,
+    "different numbers of steps are refused if the steps exchange gradients": """
+rows = 48 if rank == 2 else 64
+def fit(optimizer):
+    shared = model()
+    shared.compile(optimizer=optimizer, loss="mse")
+    shared.fit(x[:rows], y[:rows], batch_size=16, epochs=2, verbose=0,
+               callbacks=[sdp.BroadcastVariablesCallback(), sdp.MetricAverageCallback()])
+fit(tf.keras.optimizers.SGD(0.1))
+try:
+    fit(sdp.DistributedOptimizer(tf.keras.optimizers.SGD(0.1)))
+except ValueError as error:
+    wanted = "makes 3 steps in an epoch on this rank, 2, and 4 on rank 0" if rank == 2 else "and 3 on rank 2"
+    assert wanted in str(error), error
+else:
+    raise AssertionError("no error")
+""",
     "a model that its first batch builds": """
 class Two(tf.keras.Model):
     def __init__(self):

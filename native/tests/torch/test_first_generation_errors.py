@@ -143,6 +143,99 @@ def test_unknown_output_type_is_averaged_from_the_first_gradient() -> None:
     )
 
 
+KEPT = """
+class Answer:
+    def __init__(self, loss): self.loss = loss
+class Kept(torch.nn.Module):  # returns a tensor with a gradient, but its losses do not depend on this tensor
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = torch.nn.Linear(3, 3), torch.nn.Linear(3, 2)
+    def forward(self, x, through=lambda part, x: part(x)):
+        hidden = through(self.body, x)
+        self.loss = hidden.sum()
+        return {"logits": self.head(hidden.detach()), "answer": Answer(hidden.sum())}
+x = torch.full((1, 3), float(rank), requires_grad=True)
+"""
+
+
+def test_loss_that_depends_on_no_output_is_averaged() -> None:
+    launched(
+        KEPT
+        + textwrap.dedent("""
+        kept = lambda out: model.module.loss
+        for loss in (kept, lambda out: out["answer"].loss, lambda out: kept(out) + out["logits"].sum()):
+            model = DistributedDataParallel(Kept(), bucket_cap_mb=0.00001)
+            body = model.module.body
+            for step in range(2):
+                model.zero_grad()
+                loss(model(x)).backward()
+                assert (body.weight.grad == 0.5).all() and (body.bias.grad == 1).all(), body.weight.grad
+                model.zero_grad()
+                loss(model.module(x)).backward()  # past the wrapper
+                assert (body.weight.grad == rank).all()
+                model(x)  # no pass follows it
+                with model.no_sync():
+                    loss(model(x)).backward()
+                assert (body.weight.grad == 2 * rank).all()
+        """),
+        hosts=(1, 1),
+    )
+
+
+def test_loss_of_an_outputs_gradient_is_averaged() -> None:
+    launched(
+        """
+        class Square(torch.nn.Linear):
+            def forward(self, x): return super().forward(super().forward(x).square())
+        for clears in (True, False):
+            torch.manual_seed(0)
+            model, alone = DistributedDataParallel(Square(3, 3)), Square(3, 3)
+            alone.load_state_dict(model.module.state_dict())
+            for step in range(2):
+                for one in (model, alone):
+                    one.zero_grad(set_to_none=clears)
+                    x = torch.full((1, 3), rank + 1.0, requires_grad=True)
+                    slope, = torch.autograd.grad(one(x).sum(), x, create_graph=True)
+                    slope.square().sum().backward()
+                dist.all_reduce(alone.weight.grad, dist.ReduceOp.AVG)
+                assert torch.allclose(model.module.weight.grad, alone.weight.grad), (clears, step)
+        """,
+        hosts=(1, 1),
+    )
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("recomputed", ["(0, 1)", "(1,)"])
+def test_recomputed_part_whose_loss_is_no_output_is_an_error(recomputed: str) -> None:
+    launched(
+        """
+        from torch.utils.checkpoint import checkpoint
+        class Recomputed(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.parts = torch.nn.ModuleList(torch.nn.Linear(3, 3) for _ in range(2))
+            def forward(self, x, reentrant):
+                for number, part in enumerate(self.parts):
+                    x = checkpoint(part, x, use_reentrant=reentrant) if number in RECOMPUTED else part(x)
+                self.loss = x.sum()
+        model = DistributedDataParallel(Recomputed())
+        x = torch.full((1, 3), float(rank), requires_grad=True)
+        model(x, reentrant=True)
+        text = raised(RuntimeError, lambda: model.module.loss.backward())  # a part of the pass, which ends before it
+        assert "gradient of parts.1" in text and "use_reentrant=False" in text, text
+        model.zero_grad()
+        model(x, reentrant=False)
+        model.module.loss.backward()
+        assert (model.module.parts[1].bias.grad == 1).all()
+        # The wrapper itself within a checkpoint.
+        model.zero_grad()
+        checkpoint(lambda x: (model(x, False), model.module.loss)[1], x, use_reentrant=True).backward()
+        assert (model.module.parts[1].bias.grad == 1).all()
+        """.replace("RECOMPUTED", recomputed),
+        hosts=(1, 1),
+    )
+
+
 def test_copy_of_a_wrapped_model_evaluates_but_does_not_train() -> None:
     launched(
         """

@@ -2,7 +2,7 @@
 
 import os
 import re
-from typing import List
+from typing import Dict, List
 
 import pytest
 import ranks
@@ -92,6 +92,14 @@ except dist.DistBackendError as error:
 """
 
 
+@pytest.mark.parametrize("ending", ["sys.exit(3)", "sys.exit(0)"])
+def test_rank_that_exits_without_an_exception_is_reported_ended(ending: str) -> None:
+    outcomes = ranks.start([2, 1], RAISES.replace('raise ValueError("a bug of the script")', ending)).finish()
+    assert [outcome.code for outcome in outcomes] == [0, int(ending[-2]), 0], outcomes
+    for outcome in (outcomes[0], outcomes[2]):
+        assert "rank 1 (host algo-1) ended or closed its engine before operation" in outcome.out, outcome
+
+
 def _lose_rank_1() -> None:
     outcomes = ranks.start([2, 1], RAISES).finish()
     assert [outcome.code for outcome in outcomes] == [0, 1, 0], outcomes
@@ -109,3 +117,51 @@ def test_twenty_ranks_that_raise_are_reported_lost() -> None:
     for _ in range(20):
         _lose_rank_1()
     print("20 ranks were lost and reported")
+
+
+OTHER_DEFAULT = """
+dist.init_process_group("gloo")
+def summed(group):
+    x = torch.ones(1)
+    dist.all_reduce(x, group=group)
+    return x.item()
+
+# Ranks 0 and 3 are in no group between the first two and the last two.
+for members in ([0, 1], [2, 3], [1, 2], [0, 1], [2, 3]):
+    group = dist.new_group(members, backend="smddp")
+    assert rank not in members or summed(group) == 2
+every = dist.new_group(backend="smddp")
+some = dist.new_group([0, 2], backend="smddp")
+dist.destroy_process_group(every)
+again = dist.new_group(backend="smddp")
+assert summed(again) == 4 and (rank % 2 or summed(some) == 2)
+dist.barrier()  # a rank that ends closes connections that Gloo still uses on another
+"""
+
+
+@pytest.mark.parametrize("checks", ["OFF", "DETAIL"])
+def test_groups_of_a_job_with_another_default_backend_may_overlap(checks: str) -> None:
+    ranks.run([2, 2], OTHER_DEFAULT, env={"TORCH_DISTRIBUTED_DEBUG": checks})
+
+
+LATE = """
+from datetime import timedelta
+address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+store = dist.TCPStore(address, port, size, rank == 0, wait_for_workers=False)
+if rank == 0:
+    try:
+        dist.init_process_group("smddp", store=store, rank=0, world_size=2, timeout=timedelta(seconds=2))
+    except dist.DistBackendError as error:
+        print("raised", error, flush=True)
+    store.set("failed", "")
+store.wait(["failed"], timedelta(seconds=600))
+store.add("left", 1)
+while rank == 0 and store.add("left", 0) < 2: time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize(("option", "limit"), [({}, "2"), ({"SMDP_RENDEZVOUS_TIMEOUT_S": "1.5"}, "1.5")])
+def test_ranks_wait_at_the_start_for_the_timeout_of_the_group(option: Dict[str, str], limit: str) -> None:
+    out = ranks.run([1, 1], LATE, env=option)[0].out
+    expected = f"the ranks waited {limit} s for each other (SMDP_RENDEZVOUS_TIMEOUT_S): rendezvous failed: rank 1"
+    assert expected in out, out

@@ -11,6 +11,7 @@ namespace {
 constexpr double kReportTime = 0.25;  // seconds for the reports of the other ranks to arrive
 constexpr double kReportLife = 0.5;   // seconds for which a wait report holds
 constexpr double kArrivalTime = 0.5;  // seconds for what a rank sent before it left to arrive
+constexpr const char* kHasClosed = " ended or closed its engine";
 constexpr double kClosedGrace = 0.5;  // seconds that calls may run after a rank closed its engine
 
 FrameHeader suspicion_of(int rank) {
@@ -47,7 +48,7 @@ void FailureDetector::check_departures() {
 
 std::string FailureDetector::describe(const Departure& departure) const {
   const bool closed = departure.how == Leaving::kClosesEngine;
-  return host_.describe_rank(departure.rank) + (closed ? " closed its engine" : " destroyed the group");
+  return host_.describe_rank(departure.rank) + (closed ? kHasClosed : " destroyed the group");
 }
 
 // A rank that was in the group has reported how far it took part. It owes nothing up to there, however long
@@ -57,7 +58,7 @@ void FailureDetector::check_closed_engines(TimePoint now) {
     const bool has_left = std::ranges::find(departures_, rank, &Departure::rank) != departures_.end();
     if (!has_left && !calls_.empty() && now - at > seconds(kClosedGrace)) {
       host_.fail({Code::kPeerLost,
-                  host_.describe_rank(rank) + " closed its engine without making the calls of the others"});
+                  host_.describe_rank(rank) + kHasClosed + " without making the calls of the others"});
       return;
     }
   }
@@ -294,7 +295,7 @@ std::vector<int> FailureDetector::ends_of_wait_chains(const std::vector<int>& aw
 std::optional<std::string> FailureDetector::describe_absence(int rank, TimePoint now) const {
   const auto closed = closed_.find(rank);
   if (closed != closed_.end() && now - closed->second > seconds(kArrivalTime)) {
-    return host_.describe_rank(rank) + " closed its engine";
+    return host_.describe_rank(rank) + kHasClosed;
   }
   const auto left = std::ranges::find(departures_, rank, &Departure::rank);
   if (left != departures_.end() && now - left->at > seconds(kArrivalTime)) {

@@ -12,13 +12,16 @@ means that no rank used the parameter: it then has no gradient on any rank.
 
 import importlib
 import itertools
+import sys
 import weakref
+from types import FrameType
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from .. import torch_backend
 
 torch: Any = importlib.import_module("torch")
 
+_BACKWARD = torch.autograd.function.BackwardCFunction.apply.__code__
 _models = itertools.count()  # of wrapped models; all ranks wrap the same ones in the same order
 
 
@@ -145,24 +148,26 @@ class Exchange:
         self._world = weakref.ref(_world())
         self._step = 0
         self._under_way = False
-        self._at_first_gradient = False
+        self._is_expected = False  # a pass after a forward pass that reduces; no gradient of it has arrived
+        self._recomputations = 0  # in which the last forward pass ran
         self._accumulators = [
             self._watch_parameter(index, place) for index, buffer in enumerate(self.buffers) for place in buffer.places
         ]
 
     def expect(self, outputs: List[Any]) -> None:
-        """Average the gradients of the backward pass that begins at one of these tensors.
+        """Average the gradients of the next backward pass, and of every pass that begins at one of these tensors.
 
         A hook of an output marks the beginning of the whole pass: a parameter's hook may run in a recomputed part,
-        which is a separate pass and ends earlier. Without outputs, the first gradient marks the beginning.
+        which is a separate pass and ends earlier. In a pass that no output begins, such as that of a loss which the
+        module keeps, the first gradient marks the beginning.
         """
         for output in outputs:
             output.register_hook(self._begin)
-        self._at_first_gradient = not outputs
+        self._is_expected, self._recomputations = True, _recomputations()
 
     def skip_next_pass(self) -> None:
-        """Do not average the gradients of the next backward pass."""
-        self._at_first_gradient = False
+        """Do not average the gradients of the next backward pass, unless an output of an earlier one begins it."""
+        self._is_expected = False
 
     def require_idle(self) -> None:
         """Raises RuntimeError after a failed pass: some ranks may have its averages and others not."""
@@ -197,8 +202,11 @@ class Exchange:
         torch.autograd.Variable._execution_engine.queue_callback(self._finish)
 
     def _take(self, index: int, place: Place) -> None:
-        if self._at_first_gradient:
-            self._begin()
+        if self._is_expected:
+            if not self._under_way:
+                self._require_whole_pass(place)
+                self._begin()
+            self._is_expected = False
         if not self._under_way:
             return
         buffer = self.buffers[index]
@@ -210,6 +218,15 @@ class Exchange:
         with torch.no_grad():
             if buffer.take(place):
                 self._send(index)
+
+    def _require_whole_pass(self, place: Place) -> None:
+        """Raises RuntimeError if a gradient that begins a pass is in a recomputed part, which is only a part of it."""
+        if _recomputations() > self._recomputations:
+            raise RuntimeError(
+                f"smddp: the loss depends on no tensor that forward() returned, and the gradient of {place.name} is in "
+                "a recomputed part, so the pass cannot be averaged: return the loss from forward(), or call "
+                "checkpoint(..., use_reentrant=False)"
+            )
 
     def _send(self, index: int) -> None:
         self.buffers[index].send(self._lane, self._step, index, len(self.buffers))
@@ -223,7 +240,17 @@ class Exchange:
             for buffer in self.buffers:
                 buffer.receive()
         self._step += 1
-        self._under_way = self._at_first_gradient = False
+        self._under_way = False
+
+
+def _recomputations() -> int:
+    """In how many backward functions in Python this thread is: a reentrant checkpoint recomputes its part in one."""
+    count = 0
+    frame: Optional[FrameType] = sys._getframe()
+    while frame is not None:
+        count += frame.f_code is _BACKWARD
+        frame = frame.f_back
+    return count
 
 
 def _world() -> Any:

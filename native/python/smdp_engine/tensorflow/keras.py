@@ -6,7 +6,7 @@ from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from . import job
 from .gradients import Exchange
-from .reductions import oob_allreduce
+from .reductions import allgather, oob_allreduce
 from .variables import broadcast_variables
 
 tf: Any = importlib.import_module("tensorflow")
@@ -147,6 +147,7 @@ class BroadcastVariablesCallback(tf.keras.callbacks.Callback):  # type: ignore[m
                 "smdp: model.fit averages gradients only if TensorFlow executes eagerly: remove "
                 "disable_eager_execution(), or use broadcast_global_variables() and your own training loop"
             )
+        self._require_equal_steps()
         self._is_done = bool(self.model.built and self.model.trainable_variables)
         if self._is_done:
             self._broadcast()
@@ -156,6 +157,20 @@ class BroadcastVariablesCallback(tf.keras.callbacks.Callback):  # type: ignore[m
         if not self._is_done:
             self._is_done = True
             self._broadcast()
+
+    def _require_equal_steps(self) -> None:
+        """Raises ValueError if a rank makes more steps than another: it would wait for gradients until the deadline."""
+        optimizer = self.model.optimizer
+        if not _averages(optimizer) or getattr(optimizer, "gradient_accumulation_steps", None):
+            return  # not every step exchanges gradients
+        own = (self.params or {}).get("steps") or 0  # None for data of unknown length
+        steps: List[int] = allgather(tf.constant([own], tf.int64)).numpy().tolist()
+        other = next((rank for rank, count in enumerate(steps) if count != own), None)
+        if other is not None and 0 not in steps:
+            raise ValueError(
+                f"smdp: model.fit makes {own} steps in an epoch on this rank, {job.rank()}, and {steps[other]} on rank "
+                f"{other}, but each step exchanges gradients: give all ranks as many batches, or set steps_per_epoch"
+            )
 
     def _broadcast(self) -> None:
         optimizer = self.model.optimizer

@@ -17,7 +17,7 @@ _LONGEST_ERROR = 2044  # bytes, as in smdp_error
 def _require_tensorflow_2() -> None:
     if int(tf.__version__.split(".")[0]) < 2:
         raise ImportError(
-            f"smdistributed.dataparallel.tensorflow needs TensorFlow 2.3.0 or later, this is {tf.__version__}: "
+            f"smdistributed.dataparallel.tensorflow needs TensorFlow 2.11 or later, this is {tf.__version__}: "
             "the distributed data parallel library does not support TensorFlow 1.x"
         )
 

@@ -13,6 +13,7 @@ one after the other. Eager operations run in program order and share a name.
 import collections
 import functools
 import importlib
+import itertools
 import re
 import weakref
 import zlib
@@ -36,6 +37,8 @@ _UNSAVEABLE = (
     "functions that train"
 )
 _places: MutableMapping[Any, Counter[str]] = weakref.WeakKeyDictionary()
+_traces: MutableMapping[Any, int] = weakref.WeakKeyDictionary()
+_numbers = itertools.count(1)
 _ordered: MutableSet[Any] = weakref.WeakSet()  # graphs whose calls are ordered
 
 
@@ -59,6 +62,11 @@ def place_of(counted: str) -> str:
     counts = _places.setdefault(function, collections.Counter())
     counts[counted] += 1
     return f"{name}/{_digest_of_arguments(function):08x}#{counts[counted]}"
+
+
+def trace_number() -> int:
+    """The number of the current function's graph in this process. Other ranks may give it another number."""
+    return _traces.setdefault(_function_of(tf.compat.v1.get_default_graph()), next(_numbers))
 
 
 def _function_of(graph: Any) -> Any:
@@ -143,6 +151,7 @@ class Place:
     buffer_bytes: int = DEFAULT_BUFFER_BYTES
     described: str = ""  # type and shape of each gradient in the list, separated by spaces
     among: str = ""  # lists of this name must be the same on all ranks; checked at the first use of a lane
+    trace: int = 0  # lists of other traces in the same lane may have other sizes
 
 
 _ALONE = Place()

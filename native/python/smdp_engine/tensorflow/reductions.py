@@ -92,10 +92,11 @@ def allreduce(
         lane = f"eager/{param_index}/{num_params}/{reduction}"
         reduced = operations.all_reduce([packed], lane=lane, reduction=reduction)
     else:
-        # The other gradients of the list are not known yet, so the place of this index names the list.
+        # The other gradients of the list are not known yet, so the place of this index names the lane. Functions of one
+        # name share the lane, also if they train different models.
         what = f"parameters/{num_params}/{reduction}"
         lane = f"{what}/{operations.place_of(f'{what}/{param_index}')}"
-        place = operations.Place(param_index, num_params)
+        place = operations.Place(param_index, num_params, trace=operations.trace_number())
         reduced = operations.all_reduce([packed], lane=lane, reduction=reduction, place=place)
     return compression.decompress(reduced[0], context)
 

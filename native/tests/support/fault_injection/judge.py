@@ -17,7 +17,7 @@ _ADDRESS = r"rank (\d+) \(at 10\.214\.0\.(\d+)\)"  # lab.py's
 _NAMED = [
     re.compile(_HOST + r" was lost"),
     re.compile(_HOST + r" destroyed the group"),
-    re.compile(_HOST + r" closed its engine"),
+    re.compile(_HOST + r" ended or closed its engine"),
 ]
 _WAITED_FOR = re.compile(r"the deadline passed on .*?waiting for .*?((?: of|,) " + _HOST + r")+")
 # ... and while it opens, before the ranks know the hosts.
