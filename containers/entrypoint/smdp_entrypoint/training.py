@@ -159,7 +159,13 @@ class Training:
         return failures
 
     def _name_cause(self) -> None:
-        self.cause = first_cause(self._failures())
+        self._name_cause_of(self._failures())
+
+    def _name_cause_of(self, failures: list[Failure]) -> None:
+        """`failures`: not determined again, because they depend on what the other hosts have reported until now."""
+        if not failures:
+            return
+        self.cause = first_cause(failures)
         self._report(self.cause)
         self.console.say(f"first failure: {self.cause.summary}")
         record_failure(self.file, failure_text(self.cause), self.console)
@@ -178,8 +184,9 @@ class Training:
 
     def _answer_others(self) -> None:
         """Report to the other hosts what failed on this host: their failure may be a consequence of it."""
-        if self._failures():
-            self._name_cause()
+        failures = self._failures()
+        if failures:
+            self._name_cause_of(failures)
         else:
             self.peers.report(None)
 
@@ -191,7 +198,7 @@ class Training:
             self.console.say("all workers exited successfully")
             self._write_success()
             return 0
-        if self.cause is None and self._failures():
+        if self.cause is None:
             self._name_cause()
         verdict = self.peers.verdict_within()
         if verdict is not None and (verdict.host != self.job.layout.current_host or self.cause is None):

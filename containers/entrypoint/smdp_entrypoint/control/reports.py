@@ -21,7 +21,7 @@ _LONGEST_SUMMARY = LONGEST_FILE
 @dataclass(frozen=True)
 class Report:
     """`began` is in seconds since 1970 on the reporting host's clock; `precedence` as in `failure`: 0 for a crash,
-    which no other host can cause, `LOST_PEER`, `MAY_BE_HANDLED`, else 1; `code` is the job's exit code."""
+    which no other host can cause, `MAY_BE_HANDLED`, `LOST_PEER`, else 1; `code` is the job's exit code."""
 
     host: str
     began: float

@@ -26,8 +26,11 @@ _PHASES = ("input", "copy", "forward", "backward", "exchange", "optimizer", "che
 #: The phase in which a rank waits for other ranks.
 EXCHANGE = "exchange"
 INPUT = "input"
-#: Between two steps, or after the last one.
+#: Any time that belongs to no other phase: after the last step, but also from the end of a backward pass to the next
+#: batch, where a rank may wait for its GPU.
 OTHER = "other"
+#: A rank in one of these has not made its last step.
+IN_STEP = (INPUT, "forward", "backward", "optimizer")
 
 
 @dataclass

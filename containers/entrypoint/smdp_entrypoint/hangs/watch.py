@@ -2,7 +2,7 @@
 
     a rank makes no progress for its limit       the stacks of all processes, the event `hang`, and the cause in the log
     for twice its limit, if hangs end the job     the first host ends the job; the failure text names the cause
-    a rank computes between or after its steps    the job is not ended, for `LONGEST_BUSY_S`
+    a rank may compute after its last step        the job is ended up to `_LONGEST_DELAY_S` later
     it makes progress again                       a line says so
 
 The supervisor's loop passes the lines and calls `turn`, which does not block: a thread reads the stacks. Each host
@@ -23,7 +23,7 @@ from smdp_entrypoint.contract.settings import HangSettings
 from smdp_entrypoint.control.peers import Peers
 from smdp_entrypoint.control.reports import Report
 from smdp_entrypoint.hangs.cause import RankState, failure_text, state_messages, summary
-from smdp_entrypoint.hangs.progress import EXCHANGE, INPUT, LONGEST_BUSY_S, OTHER, RankProgress
+from smdp_entrypoint.hangs.progress import EXCHANGE, IN_STEP, INPUT, OTHER, RankProgress
 from smdp_entrypoint.hangs.stacks import VARIABLE, ProcessStack, Stacks
 from smdp_entrypoint.hangs.work import Work
 from smdp_entrypoint.processes.console import Console
@@ -33,15 +33,26 @@ _SETTLE_S = 2.0
 _MOST_LINES = 80  # of one process's stack in the log
 _FRAMES = 8  # of the cause, in the failure text
 _LAST_S = 4.0
+# A rank that exports its model after the last step looks like one that waits for its GPU in a step: both use the
+# processor and are in no phase. The delay is what the wait for a GPU may cost.
+_LONGEST_DELAY_S = 300.0
 
 
 @dataclass(frozen=True)
 class _Wish:
-    """What a host says about the end of the job: whether one of its ranks hangs for long enough, and whether one
-    computes outside its steps."""
+    """What a host says about the end of the job. `end`: one of its ranks hangs for long enough. `computing`: its ranks
+    that use the processor outside all phases. `at_once`: such ranks do not delay the end, because a rank of this host
+    hangs within a step, or hangs for longer than the delay."""
 
     end: bool = False
-    wait: bool = False
+    computing: tuple[int, ...] = ()
+    at_once: bool = False
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, Any]) -> _Wish:
+        ranks = fields.get("computing")
+        computing = tuple(one for one in ranks if isinstance(one, int)) if isinstance(ranks, list) else ()
+        return cls(bool(fields.get("end")), computing, bool(fields.get("at_once")))
 
 
 class HangWatch:
@@ -70,6 +81,7 @@ class HangWatch:
         self._work = Work()
         self._wish = _Wish()
         self._wishes: dict[str, _Wish] = {}  # on the first host: of all hosts
+        self._delayed_by: list[int] = []  # on the first host: ranks
 
     @property
     def variables(self) -> dict[str, str]:
@@ -108,13 +120,14 @@ class HangWatch:
         if self._stacks is not None:
             self._stacks.close()
 
-    def _hanging(self, now: float, times: float) -> list[RankProgress]:
-        """The ranks whose worker runs and that have made no progress for so many times their limit."""
+    def _hanging(self, now: float, times: float, more: float = 0.0) -> list[RankProgress]:
+        """The ranks whose worker runs and that have made no progress for so many times their limit and `more`
+        seconds."""
         alive = set(self._running().values())
         hanging = []
         for progress in self._ranks.values():
             limit = progress.limit(self._settings)
-            if limit is not None and progress.rank in alive and progress.idle(now) >= times * limit:
+            if limit is not None and progress.rank in alive and progress.idle(now) >= times * limit + more:
                 hanging.append(progress)
         return hanging
 
@@ -222,7 +235,7 @@ class HangWatch:
             elif kind == "reported" and isinstance(fields.get("states"), list):
                 self._take(fields["states"], more=bool(fields.get("more")))
             elif kind == "end":
-                self._take_wish(host, _Wish(bool(fields.get("end")), bool(fields.get("wait"))), now)
+                self._take_wish(host, _Wish.parse(fields), now)
 
     def _take(self, states: list[Any], *, more: bool) -> None:
         try:
@@ -238,13 +251,11 @@ class HangWatch:
             self._console.say(f"{summary(together)} (of the hosts {', '.join(sorted({one.host for one in together}))})")
 
     def _handle_end(self, hanging: list[RankProgress], now: float) -> None:
-        computing = self._computing(hanging, now)
-        wish = _Wish(self._reported_at is not None and bool(self._hanging(now, 2)), bool(computing))
+        at_once = any(one.phase in IN_STEP for one in hanging) or bool(self._hanging(now, 2, _LONGEST_DELAY_S))
+        end = self._reported_at is not None and bool(self._hanging(now, 2))
+        wish = _Wish(end, self._computing(hanging, now), at_once)
         if wish != self._wish:
             self._wish = wish
-            if wish.end and wish.wait:
-                ranks = ", ".join(map(str, computing))
-                self._console.say(f"hang: not ending the job yet, because a rank computes outside its steps: {ranks}")
             self._send({"hang": "end", **asdict(wish)})
             self._take_wish(self._layout.current_host, wish, now)
         if self._decide_at is None or now < self._decide_at:
@@ -254,26 +265,34 @@ class HangWatch:
         if states:
             self._end_job(states, now)
 
-    def _computing(self, hanging: list[RankProgress], now: float) -> list[int]:
-        """The ranks that use the processor between two steps or after the last one, as an export or a test does."""
+    def _computing(self, hanging: list[RankProgress], now: float) -> tuple[int, ...]:
+        """The ranks that use the processor outside all phases, as an export or a test after the last step does."""
         pids = {rank: pid for pid, rank in self._running().items()}
-        outside = [one.rank for one in hanging if one.phase == OTHER and one.idle(now) < LONGEST_BUSY_S]
-        outside = [rank for rank in outside if rank in pids]
+        outside = [one.rank for one in hanging if one.phase == OTHER and one.rank in pids]
         self._work.watch([pids[rank] for rank in outside], now)
-        return [rank for rank in outside if self._work.is_busy(pids[rank])]
+        return tuple(rank for rank in outside if self._work.is_busy(pids[rank]))
 
     def _take_wish(self, host: str, wish: _Wish, now: float) -> None:
         if not self._is_first:
             return
         before, self._wishes[host] = self._wishes.get(host, _Wish()), wish
         wishes = self._wishes.values()
-        if not any(one.end for one in wishes) or any(one.wait for one in wishes):
+        at_once = any(one.at_once for one in wishes)
+        ends = any(one.end for one in wishes)
+        self._delay_by([] if at_once or not ends else sorted(rank for one in wishes for rank in one.computing))
+        if not ends or self._delayed_by:
             self._decide_at = None
-        elif (before.wait and not wish.wait) or (before.end and not wish.end):
+        elif (before.computing and not wish.computing and not at_once) or (before.end and not wish.end):
             # The ranks that have waited for this host's ranks need time to make progress too, or to exit.
             self._decide_at = now + self._settings.after
         else:
             self._decide_at = self._decide_at or now + _SETTLE_S
+
+    def _delay_by(self, ranks: list[int]) -> None:
+        if ranks and not self._delayed_by:
+            text = ", ".join(map(str, ranks))
+            self._console.say(f"hang: not ending the job yet, because a rank computes outside its steps: {text}")
+        self._delayed_by = ranks
 
     def _end_job(self, states: list[RankState], now: float) -> None:
         self._is_over = True

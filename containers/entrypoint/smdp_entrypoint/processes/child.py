@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,7 +104,8 @@ class Stream:
 class Child:
     """A process in its own session, which the kernel kills if the entrypoint exits. `on_line` receives every line of
     both output streams; `on_event` receives the lines of the engine, which writes to a pipe of its own, named in the
-    variable SMDP_EVENT_PIPE. `has_uncaught_exception`: its Python has reported one (`worker_site`)."""
+    variable SMDP_EVENT_PIPE. `has_uncaught_exception`: its Python has reported one (`worker_site`).
+    `is_python`: the process runs this Python itself, so its output is that of the script."""
 
     def __init__(
         self,
@@ -117,6 +119,7 @@ class Child:
         self.stderr_tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self.exit_status: ExitStatus | None = None
         self.has_uncaught_exception = False
+        self.is_python = argv[0] == sys.executable
         self._on_line = on_line
         self._on_event = on_event
         self.streams: list[Stream] = []

@@ -25,8 +25,8 @@ LONGEST_FILE = 1024  # characters of the failure file that the platform shows
 _LONGEST_ERROR = 640
 SAME_MOMENT_S = 0.25
 # Values of `precedence`. A crash, which no peer can cause, has 0, and any other failure 1.
-LOST_PEER = 2
-MAY_BE_HANDLED = 3
+MAY_BE_HANDLED = 2
+LOST_PEER = 3
 _LOST_PEER = re.compile(
     r"Connection(Reset|Refused|Aborted)?Error\b|BrokenPipeError|EOFError|Dist\w*Error|PeerLost"
     r"|[Cc]onnection (reset|closed|refused)|closed by peer|[Bb]roken pipe|remote process exited|[Ss]ocket [Tt]imeout"
@@ -125,7 +125,7 @@ def find_failure(child: Child, rank: int, local_rank: int, host: str) -> Failure
     status, traceback, is_uncaught = child.exit_status, child.watch.last, child.has_uncaught_exception
     if status is not None and status.succeeded:
         return None
-    if traceback is not None and _was_fatal(traceback, status, is_uncaught=is_uncaught):
+    if traceback is not None and _was_fatal(traceback, child):
         began, error, tail = traceback.began, traceback.error, list(traceback.lines)
     elif status is not None:
         began, error, tail = status.at, "", list(child.stderr_tail)
@@ -136,19 +136,22 @@ def find_failure(child: Child, rank: int, local_rank: int, host: str) -> Failure
     return Failure(rank, local_rank, host, began, code, signum, error, tail, may_be_handled=may_be_handled)
 
 
-def _was_fatal(traceback: Traceback, status: ExitStatus | None, *, is_uncaught: bool) -> bool:
+def _was_fatal(traceback: Traceback, child: Child) -> bool:
+    status = child.exit_status
     if not traceback.error or traceback.followed_by > _FEW_LINES:
         return False
     followed_by = traceback.followed_by + traceback.other_stream_lines
     if status is None:
         return followed_by <= _SILENCE_LINES
     soon = status.at - traceback.began <= _NOT_LONG_S
-    if is_uncaught:
+    if child.has_uncaught_exception:
         return soon or status.code == 1
     # The script may have handled the exception, and then have exited for another reason, such as sys.exit("a reason").
-    if killed_from_outside(status) or followed_by > _FEW_LINES:
+    if killed_from_outside(status):
         return False
-    return soon or (status.code == 1 and followed_by <= _SILENCE_LINES)
+    if not child.is_python:  # a shell may write more, and take longer, after its script has failed
+        return soon or status.code == 1
+    return (soon and followed_by <= _FEW_LINES) or (status.code == 1 and followed_by <= _SILENCE_LINES)
 
 
 def first_cause(failures: list[Failure]) -> Failure:
@@ -156,7 +159,7 @@ def first_cause(failures: list[Failure]) -> Failure:
     candidates = _candidates(failures)
     earliest = min(failure.began for failure in candidates)
     together = [failure for failure in candidates if failure.began - earliest <= SAME_MOMENT_S]
-    return min(together, key=lambda failure: (precedence(failure), failure.began, failure.rank))
+    return min(together, key=lambda one: (precedence(one), _reads_like_lost_peer(one), one.began, one.rank))
 
 
 def precedence(failure: Failure) -> int:

@@ -23,8 +23,8 @@ class Traceback:
     """`began` is the time at which the first line of the first block of the chain was read, `error` the line
     `ExceptionName: message` of its last block, `followed_by` the number of lines of its stream after that line.
 
-    `other_stream_lines` counts later lines of the worker's other stream. The order between two streams is uncertain, so
-    it is used only for a worker that still runs."""
+    `other_stream_lines` counts the lines of the worker's other stream that were read later. The order between two
+    streams is uncertain: some of them may have been written before the traceback."""
 
     began: float
     error: str = ""

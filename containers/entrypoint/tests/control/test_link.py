@@ -107,3 +107,4 @@ def test_exception_that_may_be_handled_counts_only_beside_lost_peers() -> None:
     assert first_report([handled, later]) == later
     lost = replace(later, precedence=LOST_PEER)
     assert first_report([lost, handled]) == handled
+    assert first_report([replace(lost, began=89.9), handled]) == handled

@@ -16,7 +16,6 @@ from smdp_entrypoint.contract.settings import HangSettings
 from smdp_entrypoint.control.peers import Peers
 from smdp_entrypoint.hangs import watch as watch_module
 from smdp_entrypoint.hangs.cause import RankState, is_hang, state_messages
-from smdp_entrypoint.hangs.progress import LONGEST_BUSY_S
 from smdp_entrypoint.hangs.watch import HangWatch
 from smdp_entrypoint.processes.console import Console
 
@@ -65,19 +64,19 @@ class Watched:
 
 
 @pytest.fixture
-def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Watched]]:
-    """A function that creates the watch of a host with one rank, which process 7 runs."""
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Watched]]:
+    """A function that creates the watch of a host with so many ranks, which the processes from 7 on run."""
     clock = SimpleNamespace(now=1000.0)
     monkeypatch.setattr(watch_module, "time", SimpleNamespace(monotonic=lambda: clock.now, time=lambda: clock.now))
     log = (tmp_path / "log").open("wb")
     made: list[HangWatch] = []
 
-    def create(host: str) -> Watched:
+    def create(host: str, ranks: int = 1) -> Watched:
         peers = OneHost()
-        rank = HOSTS.index(host)
-        layout = Layout(HOSTS, host, 1)
+        layout = Layout(HOSTS, host, ranks)
+        running = dict(enumerate(layout.ranks, start=7))
         settings = HangSettings("end", 60.0, 10.0)
-        watch = HangWatch(settings, layout, MlTree(tmp_path), Console(log.fileno(), host), peers, lambda: {7: rank})
+        watch = HangWatch(settings, layout, MlTree(tmp_path), Console(log.fileno(), host), peers, lambda: running)
         monkeypatch.setattr(watch._stacks, "read", lambda workers: [])
         made.append(watch)
         return Watched(watch, peers, clock)
@@ -111,24 +110,24 @@ def test_job_does_not_end_while_a_rank_of_any_host_computes_outside_its_steps(
     first = watched("algo-1")
     first.says("algo-2", **hanging(1, "algo-2"))
     first.says("algo-3", **hanging(2, "algo-3"))
-    first.says("algo-3", hang="end", end=False, wait=True)
-    first.says("algo-2", hang="end", end=True, wait=False)
+    first.says("algo-3", hang="end", end=False, computing=[2])
+    first.says("algo-2", hang="end", end=True, computing=[])
     first.turns(100)
     assert not first.ends_the_job
-    first.says("algo-3", hang="end", end=True, wait=False)
+    first.says("algo-3", hang="end", end=True, computing=[])
     first.turns(100)
     assert first.ends_the_job
 
 
-@pytest.mark.parametrize("then", [{"hang": "over"}, {"hang": "end", "end": False, "wait": False}])
+@pytest.mark.parametrize("then", [{"hang": "over"}, {"hang": "end", "end": False, "computing": []}])
 def test_ranks_that_waited_for_a_computing_rank_have_time_to_make_progress(
     watched: Callable[[str], Watched], then: dict[str, Any]
 ) -> None:
     first = watched("algo-1")
     first.says("algo-2", **hanging(1, "algo-2"))
     first.says("algo-3", **hanging(2, "algo-3"))
-    first.says("algo-3", hang="end", end=True, wait=True)
-    first.says("algo-2", hang="end", end=True, wait=False)
+    first.says("algo-3", hang="end", end=True, computing=[2])
+    first.says("algo-2", hang="end", end=True, computing=[])
     first.turns(100)
     first.says("algo-3", **then)
     first.turns(50)
@@ -141,7 +140,7 @@ def test_host_that_makes_progress_again_no_longer_ends_the_job(watched: Callable
     first = watched("algo-1")
     first.says("algo-2", **hanging(1, "algo-2"))
     first.says("algo-3", **hanging(2, "algo-3"))
-    first.says("algo-3", hang="end", end=True, wait=False)
+    first.says("algo-3", hang="end", end=True, computing=[])
     first.says("algo-3", hang="over")
     first.turns(100)
     assert not first.ends_the_job
@@ -160,17 +159,65 @@ def test_rank_outside_its_steps_hangs_only_if_it_does_not_compute(
     assert host.ends_the_job is ends
 
 
-def test_rank_that_computes_outside_its_steps_hangs_after_30_minutes(
+def test_busy_loop_after_a_backward_pass_delays_the_end_by_5_minutes(
     watched: Callable[[str], Watched], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = watched("algo-1")
     processor_time(monkeypatch, watch_module.time.monotonic)
     trained(host, 0)
     host.timing(0, other_s=5.0)
-    host.turns(int(LONGEST_BUSY_S) - 10)
+    host.turns(2 * 60 + 300 - 10)
     assert not host.ends_the_job
-    host.turns(80)  # the other ranks have another 60 s to make progress
+    host.turns(15)
     assert host.ends_the_job
+
+
+@pytest.mark.parametrize("phase", ["input", "forward", "backward", "optimizer"])
+def test_rank_that_computes_outside_its_steps_does_not_delay_the_end_if_another_hangs_within_one(
+    watched: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    host = watched("algo-1", 2)
+    processor_time(monkeypatch, watch_module.time.monotonic)
+    for rank in (0, 1):
+        trained(host, rank)
+    for _ in range(26):
+        host.timing(0, other_s=5.0)  # as the wait for a GPU, which waits for rank 1
+        host.timing(1, **{f"{phase}_s": 5.0})
+        host.turns(5)
+    assert host.ends_the_job
+
+
+@pytest.mark.parametrize("of_host", ["algo-2", "algo-3"])
+def test_hang_within_a_step_of_any_host_ends_the_job(watched: Callable[[str], Watched], of_host: str) -> None:
+    first = watched("algo-1")
+    first.says("algo-2", **hanging(1, "algo-2"))
+    first.says("algo-3", **hanging(2, "algo-3"))
+    wishes: dict[str, dict[str, Any]] = {
+        "algo-2": {"end": True, "computing": []},
+        "algo-3": {"end": True, "computing": [2]},
+    }
+    wishes[of_host]["at_once"] = True
+    for host, wish in wishes.items():
+        first.says(host, hang="end", **wish)
+    first.turns(5)
+    assert first.ends_the_job
+
+
+def test_host_sends_its_computing_ranks_and_that_the_delay_is_over(
+    watched: Callable[[str], Watched], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = watched("algo-2")
+    processor_time(monkeypatch, watch_module.time.monotonic)
+    trained(host, 1)
+    host.timing(1, other_s=5.0)
+    host.turns(500)
+    sent = [fields for fields in host.peers.sent if fields["hang"] == "end"]
+    own = {"for": "hang", "hang": "end", "computing": (1,)}
+    assert sent == [
+        {**own, "end": False, "at_once": False},
+        {**own, "end": True, "at_once": False},
+        {**own, "end": True, "at_once": True},
+    ]
 
 
 def test_rank_that_computes_within_a_step_hangs(

@@ -1,10 +1,25 @@
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Callable
 
 import pytest
 
+from smdp_entrypoint.contract.paths import MlTree
+from smdp_entrypoint.contract.rank_layout import Layout
+from smdp_entrypoint.contract.settings import HangSettings
+from smdp_entrypoint.control.peers import Peers
+from smdp_entrypoint.control.reports import Report
+from smdp_entrypoint.processes.child import Child
+from smdp_entrypoint.processes.console import Console
 from smdp_entrypoint.processes.failure import LONGEST_FILE, Failure, failure_text, first_cause
+from smdp_entrypoint.processes.failure_file import FailureFile
+from smdp_entrypoint.processes.signals import Signals
+from smdp_entrypoint.training import Training
 
 BAD = Failure(3, 1, "algo-2", 100.0, 1, None, "ValueError: bad thing", ["Traceback", "  File", "ValueError: bad thing"])
 
@@ -87,6 +102,14 @@ def test_lost_peers_make_a_worker_a_candidate_that_may_have_handled_its_exceptio
     assert first_cause([lost, hangs, certain]) is certain
 
 
+def test_within_one_moment_an_exception_that_may_be_handled_precedes_lost_peers() -> None:
+    hangs = replace(BAD, code=None, began=100.0, may_be_handled=True)
+    lost = replace(BAD, rank=0, began=100.05, error="ConnectionResetError: [Errno 104] Connection reset by peer")
+    assert first_cause([lost, hangs]) is hangs
+    lost_and_hangs = replace(lost, rank=1, code=None, began=99.9, may_be_handled=True)
+    assert first_cause([lost, hangs, lost_and_hangs]) is hangs
+
+
 def test_single_long_line_is_cut() -> None:
     text = failure_text(replace(BAD, tail=["z" * 5000]))
     assert len(text) == LONGEST_FILE
@@ -102,3 +125,48 @@ def test_within_one_moment_a_crash_is_the_cause() -> None:
 @pytest.mark.parametrize(("code", "signum", "expected"), [(3, None, 3), (None, 9, 137), (None, None, 1)])
 def test_the_exit_code_is_the_workers_own(code: int | None, signum: int | None, expected: int) -> None:
     assert replace(BAD, code=code, signum=signum).exit_code == expected
+
+
+class OtherHost(Peers):
+    """Stands for the other host: its failure is certain from the third time on that this host asks for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._certain = [2, 2, 1]
+        self.reports: list[Report | None] = []
+
+    @property
+    def ending(self) -> Report | None:
+        precedence = self._certain.pop(0) if len(self._certain) > 1 else self._certain[0]
+        return Report("algo-2", 100.0, precedence, 1, "ValueError: the cause")
+
+    def report(self, report: Report | None) -> None:
+        self.reports.append(report)
+
+
+def test_certain_failure_of_another_host_may_arrive_while_the_own_is_determined(
+    tmp_path: Path, until: Callable[..., Any]
+) -> None:
+    script = "printf 'Traceback (most recent call last):\\nOSError: no cache\\n' >&2; sleep 600"
+    worker = Child(["/bin/sh", "-c", script], {}, tmp_path, lambda line: None)
+    layout = Layout(("algo-1", "algo-2"), "algo-1", 1)
+    job: Any = SimpleNamespace(layout=layout, hang=HangSettings("ignore", 60.0, 10.0), stop_budget=60)
+    peers = OtherHost()
+    try:
+        with Path(os.devnull).open("wb") as null:
+            console = Console(null.fileno(), "algo-1")
+            file = FailureFile(tmp_path / "failure")
+            training = Training(job, MlTree(tmp_path), file, console, Signals(), peers)
+            training.children.append(worker)
+
+            def has_read() -> bool:
+                worker.streams[1].read(time.time())
+                return worker.watch.last is not None and worker.watch.last.error != ""
+
+            until(has_read, "the traceback")
+            assert training._others_failed() == "another host failed"
+    finally:
+        worker.clean_up(time.time())
+    (report,) = peers.reports
+    assert report is not None
+    assert report.summary.startswith("OSError: no cache")

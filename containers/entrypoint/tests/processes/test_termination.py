@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
+import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Iterable
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Iterable, Iterator
 
 import pytest
 
-from smdp_entrypoint.processes import supervisor
+from smdp_entrypoint.processes import supervisor, termination
+from smdp_entrypoint.processes.termination import Termination
 
 if TYPE_CHECKING:
     from _pytest.mark import ParameterSet
@@ -75,6 +80,41 @@ def test_script_below_a_wrapper_gets_one_signal_and_saves(host: Host, wrapper: s
     assert "finished" not in host.text
     assert code == (0 if wrapper in ("bash with exec", "trap without forwarding") else 143), host.text
     assert host.failure == ""
+
+
+def test_shell_whose_file_is_replaced_passes_the_signal_to_its_script(host: Host) -> None:
+    # As an update of the package does, while the shell runs.
+    shell = host.root.parent / "bash"
+    replace = f"cp {shell} {shell}.new\nmv {shell}.new {shell}"
+    shell.write_bytes(Path("/bin/bash").read_bytes())
+    shell.chmod(0o755)
+    host.code("train.py", SAVES)
+    host.code("go", "")
+    started(host, f"#!{shell}\ntrap 'echo trapped' TERM\n{replace}\n{PYTHON} train.py\n").signal()
+    assert host.wait() == 0
+    assert host.of_rank(0) == ["ready", "saving", "saved after 1", "trapped"]
+
+
+# Only the part of the state goes into the pipeline.
+SAVES_INTO_A_PIPE = (
+    SAVES.replace("import os", "import os, sys")
+    .replace("flush=True", "file=sys.stderr, flush=True")
+    .replace('print("saved', 'print("part", flush=True)\nprint("saved')
+)
+
+
+@pytest.mark.parametrize(
+    "consumer",
+    _some(["gzip", "while read line; do echo $line; done", "(sleep 0; tee log)", "tee log | gzip"], "gzip"),
+)
+def test_consumer_of_the_output_gets_no_signal_while_the_script_saves(host: Host, consumer: str) -> None:
+    host.code("train.py", SAVES_INTO_A_PIPE)
+    started(host, f"#!/bin/bash\n{PYTHON} train.py | {consumer} > /dev/null\n").signal()
+    host.wait_for_line("saving")
+    time.sleep(3 * supervisor._SEARCH_S)
+    host.code("go", "")
+    assert host.wait() == 143
+    assert host.of_rank(0) == ["ready", "saving", "saved after 1"]
 
 
 @pytest.mark.parametrize(
@@ -183,3 +223,82 @@ def test_helpers_of_a_script_without_a_handler_end_with_it(host: Host) -> None:
     host.wait_for_line("ready")
     host.signal()
     assert host.wait() == 128 + signal.SIGTERM
+
+
+# The helper has the script's handler, so SIGTERM does not end it.
+WITH_A_HELPER_THAT_HANDLES_THE_SIGNAL = SAVES.replace(
+    'print("ready"', 'while os.fork() == 0:\n    while True:\n        time.sleep(600)\nprint("ready"'
+)
+
+
+def test_helper_that_does_not_exit_is_killed_before_the_budget_ends(host: Host) -> None:
+    # The budget is longer than the limit of `wait`.
+    host.code("go", "")
+    host.job(WITH_A_HELPER_THAT_HANDLES_THE_SIGNAL).start()
+    host.wait_for_line("ready")
+    host.signal()
+    assert host.wait() == 0
+    assert host.of_rank(0) == ["ready", "saving", "saved after 1"]
+    assert "time limit reached: sending SIGKILL to 1 process(es)" in host.text
+
+
+def test_shell_that_exits_successfully_leaves_the_budget_to_its_script(host: Host) -> None:
+    host.code("train.py", SAVES)
+    started(host, f"#!/bin/bash\ntrap 'exit 0' TERM\n{PYTHON} train.py &\nwait\n").signal()
+    host.wait_for_line("saving")
+    time.sleep(supervisor._HELPERS_GRACE_S + 2 * supervisor._SEARCH_S)
+    host.code("go", "")
+    assert host.wait() == 0
+    assert host.of_rank(0) == ["ready", "saving", "saved after 1"]
+
+
+@contextlib.contextmanager
+def session(*command: str) -> Iterator[tuple[int, IO[str]]]:
+    """The process ID and the output of a worker that runs `command`."""
+    worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert worker.stdout is not None
+    try:
+        yield worker.pid, worker.stdout
+    finally:
+        Termination([worker.pid]).kill()
+        worker.communicate()
+
+
+REPORTS_SIGNALS = """
+import os, signal, sys, time
+for number in (signal.SIGTERM, signal.SIGWINCH):
+    signal.signal(number, lambda number, _: print(signal.Signals(number).name, flush=True))
+print(os.getpid(), flush=True)
+sys.stdin.read()
+print("end of input", flush=True)
+while True:
+    time.sleep(0.01)
+"""
+
+
+def test_consumer_gets_the_signal_some_time_after_the_end_of_its_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(termination, "_READ_S", float("inf"))
+    with session("sh", "-c", f"sleep 600 | {PYTHON} -c '{REPORTS_SIGNALS}'; true") as (worker, output):
+        consumer = int(output.readline())
+        stop = Termination([worker])
+        assert stop.proceed() == {worker}
+        assert output.readline() == "end of input\n"
+        assert stop.proceed() == {worker}
+        os.kill(consumer, signal.SIGWINCH)
+        assert output.readline() == "SIGWINCH\n"
+        monkeypatch.setattr(termination, "_READ_S", 0.0)
+        stop.proceed()
+        assert output.readline() == "SIGTERM\n"
+
+
+@pytest.mark.parametrize(("prefix", "is_waiting"), [("exec ", False), ("", True)])
+def test_processes_are_searched_again_only_for_shells_and_exited_workers(prefix: str, is_waiting: bool) -> None:
+    with session("sh", "-c", f'{prefix}{PYTHON} -c "{IGNORES}"; true') as (worker, output):
+        output.readline()
+        stop = Termination([worker])
+        assert stop.proceed() == {worker}
+        assert stop.is_waiting == is_waiting
+        os.kill(worker, signal.SIGKILL)
+        os.waitid(os.P_PID, worker, os.WEXITED | os.WNOWAIT)
+        assert stop.proceed() == (set() if prefix else {worker})
+        assert stop.is_waiting == is_waiting

@@ -6,6 +6,8 @@ import importlib.util
 import json
 import os
 import signal
+import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -14,6 +16,7 @@ import pytest
 from smdp_entrypoint.processes import supervisor
 from smdp_entrypoint.processes.child import Child
 from smdp_entrypoint.processes.console import Console
+from smdp_entrypoint.processes.failure import find_failure
 from smdp_entrypoint.processes.signals import Signals
 from smdp_entrypoint.processes.supervisor import Supervisor
 
@@ -212,6 +215,47 @@ def test_logged_exception_before_an_exit_is_the_cause(host: Host) -> None:
     host.job(f"{TURNS}{LOGS}log()\nsys.exit(1)\n")
     assert host.run() == 1
     assert host.failure.splitlines()[0] == "OSError: no cache (rank 0 on algo-1, exit code 1)"
+
+
+def test_exception_of_a_shells_script_is_the_cause_although_the_shell_writes_more(host: Host) -> None:
+    host.code("train.py", 'raise ValueError("the cause")')
+    waits = 'until [ -e "the traceback is read" ]; do sleep 0.05; done'
+    uploads = "for i in $(seq 150); do echo uploading log $i; done"
+    host.job(f"#!/bin/sh\n{sys.executable} train.py\ncode=$?\n{waits}\n{uploads}\nexit $code\n", program="train.sh")
+    host.start()
+    host.wait_for_line("ValueError: the cause")
+    host.code("the traceback is read", "")
+    assert host.wait() == 1
+    assert host.failure.splitlines()[0] == "ValueError: the cause (rank 0 on algo-1, exit code 1)"
+
+
+def test_exception_of_a_shells_script_is_the_cause_although_the_shell_takes_long(
+    tmp_path: Path, until: Callable[..., Any]
+) -> None:
+    script = """printf 'Traceback (most recent call last):\nValueError: the cause\n' >&2; seq 20 >&2; exit 1"""
+    shell = Child(["/bin/sh", "-c", script], {}, tmp_path, lambda line: None)
+    began = time.time()
+    until(lambda: shell.poll(began + 100.0), "the shell to exit")
+    shell.clean_up(began)
+    failure = find_failure(shell, 0, 0, "algo-1")
+    assert failure is not None
+    assert failure.error == "ValueError: the cause"
+
+
+def test_exception_of_a_script_whose_shell_still_runs_precedes_a_lost_peer(host: Host) -> None:
+    host.code(
+        "train.py",
+        f"""{TURNS}
+if rank == 0:
+    raise ValueError("the cause")
+wait_for("rank 0 has failed")
+raise ConnectionResetError("Connection reset by peer")
+""",
+    )
+    waits = '[ $RANK = 0 ] && touch "rank 0 has failed" && while :; do sleep 0.05; done'
+    host.job(f"#!/bin/sh\n{sys.executable} train.py\ncode=$?\n{waits}\nexit $code\n", program="train.sh")
+    assert host.run(SMDP_WORKERS_PER_HOST="2") == 1
+    assert host.failure.splitlines()[0] == "ValueError: the cause (rank 0 on algo-1)"
 
 
 def test_exception_of_a_forked_process_is_not_one_of_the_rank(host: Host) -> None:
