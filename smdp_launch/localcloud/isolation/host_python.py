@@ -1,8 +1,8 @@
 """A host's own Python environment: the packages of this Python and, before them, those that the job installs.
 
-It is a virtual environment below the host's tree. pip and console scripts of the job use it, so the user's environment
-stays as it is, and no two hosts install into the same folder. A requirement that the user's environment satisfies is
-not installed again.
+It is a virtual environment below the host's tree. pip and the scripts of the user's environment use it, so the user's
+environment stays as it is, and no two hosts install into the same folder. A requirement that the user's environment
+satisfies is not installed again.
 """
 
 from __future__ import annotations
@@ -11,14 +11,18 @@ import os
 import shlex
 import site
 import sys
+import tempfile
 import venv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
+from smdp_launch.localcloud.isolation import console_scripts
+
 # The user's environment has programs with these names, which install there.
 _PIP = ("pip", "pip3", f"pip{sys.version_info.major}.{sys.version_info.minor}")
+_USERS = "~packages_of_the_user.pth"  # read last: the job's editable packages come before it
 
 
 @dataclass(frozen=True)
@@ -36,35 +40,41 @@ class HostPython:
     def executable(self) -> Path:
         return self.programs / "python"
 
-    @property
-    def packages(self) -> Path:
-        """For PYTHONPATH: programs of the user's environment, such as torchrun, start the user's Python."""
-        return next(self.folder.glob("lib/python*/site-packages"))
-
     def variables(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """`environment` with PATH and PYTHONPATH that find this environment first."""
+        """`environment` with a PATH that finds this environment first. A path with a colon cannot be in PATH."""
+        if os.pathsep in str(self.programs):
+            return dict(environment)
         path = [str(self.programs), *filter(None, [environment.get("PATH")])]
-        modules = [str(self.packages), *filter(None, [environment.get("PYTHONPATH")])]
-        return {**environment, "PATH": os.pathsep.join(path), "PYTHONPATH": os.pathsep.join(modules)}
+        return {**environment, "PATH": os.pathsep.join(path)}
 
 
 def create(folder: Path) -> HostPython:
     """Create the environment, unless it exists. Raises OSError."""
-    _Builder(symlinks=True).create(folder)
-    return HostPython(folder)
+    host = HostPython(folder.absolute())
+    with tempfile.TemporaryDirectory() as temporary:
+        # venv refuses a path with a colon. The environment works at such a path: only PATH cannot name it.
+        link = Path(temporary, "host")
+        link.symlink_to(host.folder.parent)
+        _Builder(host).create(link / folder.name)
+    return host
 
 
 class _Builder(venv.EnvBuilder):
+    def __init__(self, host: HostPython) -> None:
+        super().__init__(symlinks=True)
+        self._host = host
+
     def setup_scripts(self, context: SimpleNamespace) -> None:
         """Without the scripts that activate the environment in a shell."""
+        python = self._host.executable
         for name in _PIP:
-            script = Path(context.bin_path, name)
-            script.write_text(f'#!/bin/sh\nexec {shlex.quote(context.env_exe)} -m pip "$@"\n')
-            script.chmod(0o755)
+            text = f'#!/bin/sh\nexec {shlex.quote(str(python))} -m pip "$@"\n'
+            console_scripts.write_executable(self._host.programs / name, text)
+        console_scripts.write(self._host.programs, python)
 
     def post_setup(self, context: SimpleNamespace) -> None:
-        packages = HostPython(Path(context.env_dir)).packages
-        (packages / "packages_of_the_user.pth").write_text("".join(f"{line}\n" for line in _lines()))
+        packages = next(self._host.folder.glob("lib/python*/site-packages"))
+        (packages / _USERS).write_text("".join(f"{line}\n" for line in _lines()))
 
 
 def _lines() -> Iterator[str]:
