@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
+from smdp_launch.draft.sdk_call.aliases import Aliases, text_of
+from smdp_launch.draft.sdk_call.order import Assigned, Order, begin_of
 from smdp_launch.draft.sdk_call.values import Made, Values
 from smdp_launch.secret_forms import without_forms
+from smdp_launch.source.syntax.scopes import tail
 
 #: The names under which version 2 of the SDK keeps the hyperparameters.
 _HYPERPARAMETERS = ("_hyperparameters", "hyperparam_dict")
-#: A line in one of these may not run, or may run several times.
-_BLOCKS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.If, ast.For, ast.AsyncFor, ast.While)
 #: How the names of methods begin that change an object, and the methods of mappings and lists that do.
 _CHANGING = ("set_", "add_", "enable_", "update_")
 _OF_PARTS = ("update", "setdefault", "pop", "append", "extend", "insert", "remove", "clear")
 
 _Change = ast.Assign | ast.AugAssign | ast.Delete | ast.Call
 _Step = str | ast.expr
-_Point = tuple[int, int]
+#: A change, what it changes, the object that this is a part of, and the steps from the object to it.
+_Found = tuple[_Change, ast.expr, ast.expr, list[_Step]]
 
 
 def changed(
@@ -33,16 +34,16 @@ def changed(
         start: the call that starts the object; None if it is not known.
     """
     owners = _owners(tree, call, start)
-    first, end = _end(call), _end(start.func) if start is not None else (sys.maxsize, 0)
-    if end < first:  # a function that is defined below makes it
-        first = (0, 0)
-    again = [_begin(one) for each in others for one in _assigned(tree, each) if owners & _targets(one)]
-    end = min([end, *(one for one in again if one > first)])
+    again = [one for each in others for one in _assigned(tree, each) if owners & _targets(one)]
+    order = Order(tree, call, start, again)
+    other = [(_targets(one), one) for one in ast.walk(tree) if _makes_another(one, call)]
     lost: list[str] = []
-    for node, target, steps in _changes(tree, owners):
-        if not first < _begin(node) < end:
+    for node, target, owner, steps in _changes(tree, owners, Aliases(tree, order, owners)):
+        name = text_of(owner)
+        if order.is_outside(node) or any(name in names and order.follows(node, one) for names, one in other):
             continue
-        result = None if _is_conditional(tree, node, call, start) else _applied(values, made, node, steps)
+        is_applied = name in owners and order.is_between(node)
+        result = _applied(values, made, node, steps) if is_applied else None
         if result is None:
             lost.append(f"`{without_forms(ast.unparse(target))}` in {values.place(node.lineno)}")
         else:
@@ -50,22 +51,20 @@ def changed(
     return made, lost
 
 
-def _begin(node: ast.expr | ast.stmt) -> _Point:
-    return node.lineno, node.col_offset
-
-
-def _end(node: ast.expr) -> _Point:
-    return node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
-
-
-def _assigned(tree: ast.Module, made: ast.Call) -> Iterator[ast.Assign | ast.AnnAssign]:
+def _assigned(tree: ast.Module, made: ast.Call) -> Iterator[Assigned]:
     """The assignments of the object of ``made``, or of one that contains it."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and made in ast.walk(node.value):
+        if isinstance(node, Assigned) and node.value is not None and made in ast.walk(node.value):
             yield node
 
 
-def _targets(node: ast.Assign | ast.AnnAssign) -> set[str]:
+def _makes_another(node: ast.AST, call: ast.Call) -> TypeGuard[Assigned]:
+    """Whether ``node`` assigns a new object that is not that of ``call``."""
+    value = node.value if isinstance(node, Assigned) else None
+    return isinstance(value, ast.Call) and tail(value.func)[:1].isupper() and call not in ast.walk(value)
+
+
+def _targets(node: Assigned) -> set[str]:
     return {ast.unparse(one) for one in (node.targets if isinstance(node, ast.Assign) else [node.target])}
 
 
@@ -77,55 +76,45 @@ def _owners(tree: ast.Module, call: ast.Call, start: ast.Call | None) -> set[str
     return owners
 
 
-def _changes(tree: ast.Module, owners: set[str]) -> list[tuple[_Change, ast.expr, list[_Step]]]:
-    """The changes in the order of the lines, each with what it changes and the steps from the object to it."""
-    found: list[tuple[_Change, ast.expr, list[_Step]]] = []
+def _changes(tree: ast.Module, owners: set[str], aliases: Aliases) -> list[_Found]:
+    """The changes in the order of the lines."""
+    found: list[_Found] = []
     for node in ast.walk(tree):
+        if not isinstance(node, _Change):
+            continue
         for target in _changed_by(node):
-            steps = _steps(target, owners)
-            if steps and isinstance(node, _Change) and (not isinstance(node, ast.Call) or _is_change(steps)):
-                found.append((node, target, steps))
-    return sorted(found, key=lambda one: _begin(one[0]))
+            owner, steps = _steps(target, node, owners, aliases)
+            if steps and (not isinstance(node, ast.Call) or _is_change(steps, text_of(owner) in owners)):
+                found.append((node, target, owner, steps))
+    return sorted(found, key=lambda one: begin_of(one[0]))
 
 
-def _changed_by(node: ast.AST) -> Sequence[ast.expr]:
+def _changed_by(node: _Change) -> Sequence[ast.expr]:
     if isinstance(node, ast.Assign | ast.Delete):
         return [each for one in node.targets for each in (one.elts if isinstance(one, ast.Tuple | ast.List) else [one])]
     if isinstance(node, ast.AugAssign):
         return [node.target]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setattr" and node.args:
         return [ast.copy_location(ast.Attribute(node.args[0], "set_"), node)]
-    return [node.func] if isinstance(node, ast.Call) else []
+    return [node.func]
 
 
-def _steps(target: ast.expr, owners: set[str]) -> list[_Step]:
-    """The attributes and keys from the object to ``target``; none if it is not part of the object."""
+def _steps(target: ast.expr, at: _Change, owners: set[str], aliases: Aliases) -> tuple[ast.expr, list[_Step]]:
+    """The object that ``target`` is a part of, and the attributes and keys from there to it; none without one."""
     steps: list[_Step] = []
     while isinstance(target, ast.Attribute | ast.Subscript):
         steps.insert(0, target.attr if isinstance(target, ast.Attribute) else target.slice)
         target = target.value
-        if ast.unparse(target) in owners:
-            return steps
-    return []
+        if text_of(target) in owners or aliases.has(target, at):
+            return target, steps
+    return target, []
 
 
-def _is_change(steps: Sequence[_Step]) -> bool:
-    """Whether the method that ``steps`` end with changes the object."""
+def _is_change(steps: Sequence[_Step], of_object: bool) -> bool:
+    """Whether the method that ``steps`` end with changes the object, or the part of it that has another name."""
     method = steps[-1]
-    return isinstance(method, str) and (method.startswith(_CHANGING) if len(steps) == 1 else method in _OF_PARTS)
-
-
-def _is_conditional(tree: ast.Module, node: ast.AST, call: ast.Call, start: ast.Call | None) -> bool:
-    """Whether ``node`` may not run between the two calls as often as they do."""
-    return any(
-        isinstance(one, _BLOCKS) and _has(one, node) and not _has(one, call) and (start is None or not _has(one, start))
-        for one in ast.walk(tree)
-    )
-
-
-def _has(block: ast.AST, node: ast.AST) -> bool:
-    line = getattr(node, "lineno", 0)
-    return getattr(block, "lineno", 0) <= line <= (getattr(block, "end_lineno", None) or sys.maxsize)
+    is_own = isinstance(method, str) and len(steps) == 1 and method.startswith(_CHANGING)
+    return is_own or (method in _OF_PARTS and (len(steps) > 1 or not of_object))
 
 
 def _applied(values: Values, made: Made, node: _Change, steps: Sequence[_Step]) -> Made | None:

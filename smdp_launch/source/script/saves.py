@@ -27,6 +27,8 @@ _CHECKPOINTS = {
 _MODEL_METHODS = {"save_pretrained", "save_weights"}
 #: A limit for hostile scripts: each call is compared with all conditions of the file.
 _MOST_SAVES = 50
+#: The longest chain of names from a callback, such as a list that is added to another list.
+_MOST_NAMES = 4
 _SAVED_MODEL = re.compile(r"(^|_)(model|net|network|checkpoint|ckpt)$", re.IGNORECASE)
 _BUFFERS = {
     *("BytesIO", "StringIO", "TemporaryFile", "NamedTemporaryFile", "SpooledTemporaryFile", "TemporaryDirectory"),
@@ -113,6 +115,18 @@ def _checkpoint(syntax: Syntax, call: ast.Call, made: Mapping[str, ast.Call]) ->
 
 def _is_used_within(syntax: Syntax, call: ast.Call, guards: Sequence[Extent]) -> bool:
     """Whether a name with the value of ``call``, or a list of it, is used within ``guards``."""
-    spot = Spots([call])
-    names = {name for name, value in syntax.assigned if spot.within(value)}
-    return any(_is_within(guards, one) for name in names for one in syntax.uses.get(name, ()))
+    names: set[str] = set()
+    nodes: list[ast.expr] = [call]
+    for _ in range(_MOST_NAMES):
+        spots = Spots(nodes)
+        more = {name for name, value in syntax.assigned if not _trains(value) and spots.within(value)} - names
+        nodes = [one for name in more for one in syntax.uses.get(name, ())]
+        if any(_is_within(guards, one) for one in nodes):
+            return True
+        names |= more
+    return False
+
+
+def _trains(value: ast.expr) -> bool:
+    """Whether every rank has used the callbacks before a name gets ``value``, such as a history."""
+    return isinstance(value, ast.Call) and tail(value.func).startswith(("fit", "train"))

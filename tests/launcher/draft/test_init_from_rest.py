@@ -164,10 +164,26 @@ est.fit({"a": a, "b": b}, job_name="mine", experiment_config={"TrialName": "t"},
         ("profiler_config=ProfilerConfig(system_monitor_interval_millis=500)", ["profiler_config in line 5"]),
         ("container_log_level=10", ["container_log_level in line 5"]),
         ("sagemaker_session=session, rules=[Rule.sagemaker(x)]", ["rules in line 5"]),
+        ("rules=[], input_mode='File', enable_sagemaker_metrics=None", []),
+        ("input_mode='Pipe'", ["input_mode in line 5"]),
     ],
 )
 def test_switches_have_no_effect_only_at_the_launchers_values(tmp_path: Path, more: str, reported: list[str]) -> None:
     ran, _ = from_estimator(tmp_path, "est.fit()\n", more)
+    assert rest(ran) == reported
+
+
+@pytest.mark.parametrize(
+    ("start", "reported"),
+    [
+        ("est.fit('s3://data/a', True, 'All')", []),
+        ("est.fit('s3://data/a', False, 'All', 'mine', None)", ["job_name in line 7"]),
+        ("est.fit('s3://data/a', True, 'All', None, None, 5)", ["argument 6 of fit in line 7"]),
+        ("t = HyperparameterTuner(est)\nt.fit('s3://data/a', 'mine')", ["argument 2 of fit in line 8"]),
+    ],
+)
+def test_positional_arguments_of_fit_are_reported_by_name(tmp_path: Path, start: str, reported: list[str]) -> None:
+    ran, _ = from_estimator(tmp_path, f"{start}\n")
     assert rest(ran) == reported
 
 
@@ -253,6 +269,10 @@ cpus = InstanceGroup(instance_group_name="cpus", instance_type="ml.c5.4xlarge", 
             ["SourceCode.ignore_patterns in line 3", "SourceCode.requirements in line 3"],
         ),
         ('entry_script="train.py"', 'entry_script="train.py", requirements="requirements.txt"', []),
+        ('entry_script="train.py"', 'entry_script="train.py", requirements="./requirements.txt"', []),
+        ("distributed", "training_mode=Mode.SAGEMAKER_TRAINING_JOB, training_input_mode='File', distributed", []),
+        ("distributed", "training_mode=Mode.LOCAL_CONTAINER, distributed", ["training_mode in line 4"]),
+        ('s3://data/a")]', 's3://data/a")], True, False', []),
         ("instance_count=2", "instance_count=2, later=1", ["Compute.later in line 4"]),
         ("distributed", "networking=Networking(later=1), distributed", ["Networking.later in line 4"]),
         ("distributed", "stopping_condition=StoppingCondition(x=1), distributed", ["StoppingCondition.x in line 4"]),

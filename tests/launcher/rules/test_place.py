@@ -263,9 +263,10 @@ def test_registry_host_must_have_suffix_of_region(tmp_path: Path, host: str, exp
 def test_overlay_from_help_allows_registry_in_vpc(tmp_path: Path) -> None:
     change = ("123456789012.dkr.ecr.us-east-1.amazonaws.com", "registry.example.com")
     (one,) = found(tmp_path, change)
-    (overlay,) = re.findall(r"`(overlay: .*)`", one.help)
+    network, overlay = re.findall(r"`(network: .*?|overlay: .*?)`", one.help)
+    network = network.replace("SUBNET", "subnet-0a1b2c3d4e5f60718").replace("GROUP", "sg-0a1b2c3d4e5f60718")
     assert one.severity is Severity.ERROR
-    assert found(tmp_path, change, add(overlay)) == []
+    assert found(tmp_path, change, add(f"{network}\n{overlay}")) == []
 
 
 # -- disks ------------------------------------------------------------------------------------------------------------

@@ -200,6 +200,11 @@ def test_keras_save_on_every_rank_is_reported(tmp_path: Path) -> None:
         (f"callbacks = [{KERAS_CALLBACK}]", "tf.keras.callbacks.ModelCheckpoint"),
         (f"model.fit(data, callbacks=[{KERAS_CALLBACK}])", "tf.keras.callbacks.ModelCheckpoint"),
         ("from keras.callbacks import ModelCheckpoint\nsave = ModelCheckpoint(filepath='a.h5')", "ModelCheckpoint"),
+        (
+            f"save = [{KERAS_CALLBACK}]\nlosses = model.fit(data, callbacks=save)\n"
+            "if sdp.rank() == 0:\n    print(losses)",
+            "tf.keras.callbacks.ModelCheckpoint",
+        ),
         ('tf.keras.models.save_model(model, "/opt/ml/model/2")', "tf.keras.models.save_model"),
         ('import keras\nkeras.saving.save_model(model, filepath="/opt/ml/model/2")', "keras.saving.save_model"),
         ('tf.train.Checkpoint(m=model).save("/opt/ml/checkpoints/a")', "save"),
@@ -221,6 +226,7 @@ def test_other_save_of_keras_on_every_rank_is_reported(tmp_path: Path, save: str
         f"callbacks = [{KERAS_CALLBACK}] if sdp.rank() == 0 else []",
         f"first = {KERAS_CALLBACK}\nif sdp.rank() == 0:\n    model.fit(data, callbacks=[first])",
         f"callbacks = [{KERAS_CALLBACK}]\nmodel.fit(data, callbacks=callbacks if sdp.rank() == 0 else [])",
+        f"first = {KERAS_CALLBACK}\nextra = [first]\nif sdp.rank() == 0:\n    callbacks += extra",
         'tf.keras.callbacks.ModelCheckpoint(f"/opt/ml/checkpoints/{sdp.rank()}.h5")',
         'if sdp.rank() == 0:\n    tf.keras.models.save_model(model, "/opt/ml/model/2")',
         f"if sdp.size() > 1:\n    if sdp.rank() == 0:\n        {KERAS_CALLBACK}\nelse:\n    {KERAS_CALLBACK}",

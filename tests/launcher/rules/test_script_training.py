@@ -67,7 +67,7 @@ def test_separate_models_are_reported(tmp_path: Path, script: str) -> None:
 def test_separate_models_in_tensorflow_are_reported(tmp_path: Path) -> None:
     script = KERAS.format(before="", optimizer='"sgd"', after="")
     one = only(reported(tmp_path, script, TENSORFLOW))
-    assert (one.code, one.span and one.span.line) == ("SMDP440", 5)
+    assert (one.code, one.span and one.span.line) == ("SMDP440", 7)
     without_optimizer = KERAS.format(before=SDP, optimizer='"sgd"', after="")
     assert "does not average" in only(reported(tmp_path, without_optimizer, TENSORFLOW)).message
 
