@@ -137,7 +137,7 @@ def test_page_names_every_launcher_and_every_message() -> None:
     )
     quoted = re.findall(r"^\| `([^`]+)`(?: \.\.\.)? \|", PAGE.partition("## Troubleshooting")[2], re.MULTILINE)
     parts = [part for one in quoted for part in one.split("...") if part.strip()]
-    engine = (ROOT / "native" / "engine" / "bootstrap.cc").read_text()
+    engine = "".join((ROOT / "native" / "engine" / name).read_text() for name in ("bootstrap.cc", "capi.cc"))
     assert [part for part in parts if part.strip() not in sources.replace('"\n            f"', "") + engine] == []
     assert len(quoted) > 6
     assert [name for name in LAUNCHERS if f"`{name}`" not in PAGE and f'"{name}"' not in PAGE] == []
