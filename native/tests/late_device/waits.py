@@ -144,8 +144,8 @@ WAITS = (
     Wait(
         "the exchange waits for the sum within the host",
         "local_first.h",
-        "job.mine, job.flat, options); }});\n      }});\n      within_host([&] {{ step->wait(); }});\n",
-        "job.mine, job.flat, options); }});\n      }});\n      if (!({planted})) within_host([&] {{ step->wait(); }});\n",
+        "options); }});\n      }});\n      within_host([&] {{ step->wait(); }});\n",
+        "options); }});\n      }});\n      if (!({planted})) within_host([&] {{ step->wait(); }});\n",
         ("sums within the host first",),
         LOCAL_FIRST,
     ),
@@ -160,8 +160,8 @@ WAITS = (
     Wait(
         "the work waits for the distribution within the host",
         "local_first.h",
-        "_allgather_base(job.flat, job.mine); }});\n      }});\n      within_host([&] {{ step->wait(); }});\n",
-        "_allgather_base(job.flat, job.mine); }});\n      }});\n      if (!({planted})) within_host([&] {{ step->wait(); }});\n",
+        "job.mine); }});\n      }});\n      within_host([&] {{ step->wait(); }});\n",
+        "job.mine); }});\n      }});\n      if (!({planted})) within_host([&] {{ step->wait(); }});\n",
         ("sums within the host first",),
         LOCAL_FIRST,
     ),
