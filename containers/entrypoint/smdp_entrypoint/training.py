@@ -159,10 +159,8 @@ class Training:
         return failures
 
     def _name_cause(self) -> None:
-        self._name_cause_of(self._failures())
-
-    def _name_cause_of(self, failures: list[Failure]) -> None:
-        """`failures`: not determined again, because they depend on what the other hosts have reported until now."""
+        """Leave the cause None if no worker has failed."""
+        failures = self._failures()
         if not failures:
             return
         self.cause = first_cause(failures)
@@ -184,10 +182,8 @@ class Training:
 
     def _answer_others(self) -> None:
         """Report to the other hosts what failed on this host: their failure may be a consequence of it."""
-        failures = self._failures()
-        if failures:
-            self._name_cause_of(failures)
-        else:
+        self._name_cause()
+        if self.cause is None:
             self.peers.report(None)
 
     def _conclude(self) -> int:

@@ -16,10 +16,10 @@ from smdp_launch.jobfile.yaml.document import value_at
 from smdp_launch.request.batch import on_cpus
 from smdp_launch.rules.base import image_contents
 from smdp_launch.rules.base.facts import Facts, Problem, rule
+from smdp_launch.rules.base.vpc import NETWORK, is_in_vpc
 from smdp_launch.rules.compute.framework import cuda_11, framework_version, native_build
 
 _IMAGE = ("image",)
-_VPC = "`network: {subnets: [SUBNET], security_groups: [GROUP]}`"
 _VERSIONS = ("framework.name", "framework.version", "framework.transformers")
 
 
@@ -206,7 +206,7 @@ def image_reference(facts: Facts) -> Iterator[Problem]:
         message = f"the image is at {where}, but SageMaker pulls only from private repositories of Amazon ECR"
         own = "overlay: {AlgorithmSpecification: {TrainingImageConfig: {TrainingRepositoryAccessMode: Vpc}}}"
         push = "push it to ECR: ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME:TAG"
-        yield Problem(_IMAGE, message, f"{push}; for a registry in your VPC add {_VPC}, and `{own}`")
+        yield Problem(_IMAGE, message, f"{push}; for a registry in your VPC add {NETWORK}, and `{own}`")
 
 
 def _not_a_reference(uri: str) -> Problem:
@@ -227,11 +227,9 @@ def _is_registry_named(facts: Facts) -> bool:
 @rule("SMDP318", "overlay", "network.subnets", "network.security_groups")
 def registry_is_in_the_vpc(facts: Facts) -> Iterator[Problem]:
     at = ("overlay", "AlgorithmSpecification", "TrainingImageConfig", "TrainingRepositoryAccessMode")
-    network = facts.spec.network
-    is_in_vpc = network.subnets is not None or network.security_groups is not None
-    if value_at(facts.spec.overlay, at[1:]) == "Vpc" and not is_in_vpc:
+    if value_at(facts.spec.overlay, at[1:]) == "Vpc" and not is_in_vpc(facts.spec):
         message = "the image is in a registry of a VPC, but the job has no VPC"
-        yield Problem(at, message, f"add {_VPC}")
+        yield Problem(at, message, f"add {NETWORK}")
 
 
 @rule("SMDP318", "image", severity=Severity.WARNING)

@@ -11,6 +11,7 @@ from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel
 from smdp_launch.request.groups import host_count
 from smdp_launch.request.toolkit import CODE_CHANNEL
 from smdp_launch.rules.base.facts import Facts, Problem, rule
+from smdp_launch.rules.base.vpc import NETWORK, is_in_vpc
 from smdp_launch.units import all_of
 
 #: FSx's own pattern for a mount name (botocore's model of fsx, LustreFileSystemMountName).
@@ -24,18 +25,14 @@ _EFS_HOST_MIB_S = 500
 
 @rule("SMDP411", "channels", "network.subnets", "network.security_groups")
 def file_systems_need_a_vpc(facts: Facts) -> Iterator[Problem]:
-    network = facts.spec.network
     systems = [(name, one) for name, one in facts.channels() if isinstance(one, FsxChannel | EfsChannel)]
-    if not systems or network.subnets is not None or network.security_groups is not None:
+    if not systems or is_in_vpc(facts.spec):
         return
     name, first = systems[0]
     kind, ports = ("fsx", "TCP 988 and 1018-1023") if isinstance(first, FsxChannel) else ("efs", "TCP 2049")
     others = f" (and {', '.join(one for one, _ in systems[1:])})" if len(systems) > 1 else ""
     message = f"channel {name}{others} is a file system in a VPC, but the job has no VPC"
-    help_ = (
-        "add `network: {subnets: [SUBNET], security_groups: [GROUP]}` with the file system's subnet and a group that"
-        f" allows {ports}"
-    )
+    help_ = f"add {NETWORK} with the file system's subnet and a group that allows {ports}"
     yield Problem(("channels", name, kind), message, help_)
 
 

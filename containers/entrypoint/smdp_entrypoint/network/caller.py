@@ -173,7 +173,7 @@ class _LinkCall:
             flow = self._flow(connection, begin + self._round.window)
             # On a busy host, this thread may not have run in the window. Of several connections none is measured again:
             # it would have the link to itself, and the sum would exceed the link's rate.
-            while self._round.streams == 1 and not flow.says_rate and time.monotonic() < self._deadline:
+            while self._round.streams == 1 and rate([flow]) is None and time.monotonic() < self._deadline:
                 flow = self._flow(connection, time.monotonic() + self._round.window)
             return flow
         finally:

@@ -80,11 +80,6 @@ class Flow:
             return 1.0
         return min(1.0, (self.last.sending - self.first.sending) / self.seconds)
 
-    @property
-    def says_rate(self) -> bool:
-        """Whether the connection had something to send for long enough."""
-        return self.seconds > 0 and self.share >= _LEAST_SENDING
-
 
 def rate(flows: Sequence[Flow]) -> float | None:
     """Bytes a second of a link with these connections; None if they hardly sent anything."""

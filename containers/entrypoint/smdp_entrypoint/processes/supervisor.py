@@ -120,14 +120,14 @@ class Supervisor:
 
     def _turn(self) -> None:
         readable = self._wait()
-        now = time.time()
+        now, monotonic = time.time(), time.monotonic()
         # All that one turn finds has the same time, and a child's last output is read together with its exit: an exit
         # never has an earlier time than the output before it.
         for child in self.children:
             for stream in child.streams:
                 if stream.fd in readable:
                     stream.read(now)
-                stream.show_bar(now, time.monotonic())
+                stream.show_bar(now, monotonic)
         arrived = self.signals.arrived()
         self._check_exits(now)
         if signal.SIGCHLD in arrived and os.getpid() == 1:
