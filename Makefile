@@ -227,6 +227,7 @@ test-soak: $(VENV)/.ready ## whole tier: kills, fuzzing, long runs, all examples
 	@if command -v clang++ >/dev/null; then $(MAKE) fuzz; else echo "the fuzz targets did not run: no clang++ here"; fi
 
 lint: $(VENV)/.ready ## everything that reads the code without running it
+	$(BIN)/python tools/old_words.py
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -79,8 +79,12 @@ class Found(NamedTuple):
 
 
 def found(paths: list[str]) -> Iterator[Found]:
-    """Every old word in the tracked files at or below ``paths``, which are relative to the project's root."""
-    listed = subprocess.run(["git", "ls-files", "-z", *paths], cwd=ROOT, capture_output=True, text=True, check=True)
+    """Every old word in the files at or below ``paths``, which are relative to the project's root.
+
+    Files that git ignores are left out; new files that are not added yet are read.
+    """
+    list_files = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *paths]
+    listed = subprocess.run(list_files, cwd=ROOT, capture_output=True, text=True, check=True)
     for path in filter(None, listed.stdout.split("\0")):
         if path.startswith(_NOT_READ) or not (ROOT / path).is_file():
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from smdp_launch.jobfile.model.spec import JobSpec
 
-#: What the help of a rule tells users to add.
+#: What the help of a rule asks users to add.
 NETWORK = "`network: {subnets: [SUBNET], security_groups: [GROUP]}`"
 
 
