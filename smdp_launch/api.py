@@ -199,7 +199,7 @@ def launch(  # noqa: PLR0913 - the options of a plan and those of a launch
     require_one_job(plan)
     require_unchanged(plan)
     where, connect = _launch(plan, ignore, submit)
-    return Job(plan.job, where, plan.spec.output.s3, connect)
+    return Job(plan.job, where, plan.spec.output.s3, connect, seen_running=True)
 
 
 def launch_sweep(
@@ -247,7 +247,7 @@ def attach(name: str | None = None, *, region: str | None = None) -> Job:
     Raises:
         Refused: no job was launched from this folder; no job has this name, and ``region`` is None; or several jobs
             have this prefix.
-        EnvironmentProblem: the state folder of the job's local cloud no longer exists.
+        EnvironmentProblem: the current folder, or the state folder of the job's local cloud, no longer exists.
 
     Examples:
         >>> attach().status()
@@ -361,7 +361,7 @@ def _launch_with_capacity(
     regions = regions_of(clients, checked, ignore)
     wait = CapacityWait(regions, total, on_waits or (lambda _: None), Pauses().within(total))
     clients, plan = wait.run()
-    return Job(plan.job, plan.spec.region, plan.spec.output.s3, lambda: nullcontext(clients))
+    return Job(plan.job, plan.spec.region, plan.spec.output.s3, lambda: nullcontext(clients), seen_running=True)
 
 
 def _checked_again(job: Plan | JobLike) -> CheckedJob:

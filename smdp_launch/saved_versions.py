@@ -11,6 +11,7 @@ from pathlib import Path
 from smdp_launch.private_files import NotPrivate, read_bytes, write_bytes
 
 FILE = "version"
+_NOTHING = "\0 \t\r\n"  # of which a file consists that has lost its content
 UPGRADE = "upgrade it (`pip install --upgrade --find-links FOLDER smdp-launch`, with the folder of its wheels)"
 
 
@@ -19,16 +20,24 @@ class NewerVersion(Exception):
 
 
 def check_folder_version(folder: Path, known: int) -> None:
-    """Raises NewerVersion if the folder is of a version above ``known``, or its version cannot be read."""
+    """Raises NewerVersion if the folder is of a version above ``known``, or its version cannot be read.
+
+    A folder with an empty version file is of version 1, as one without the file: if the power fails, the file system
+    may keep the file and lose its content.
+    """
     path = folder / FILE
     try:
-        text = read_bytes(path).decode("ascii", "replace").strip()
+        text = read_bytes(path).decode("ascii", "replace").strip(_NOTHING)
     except NotPrivate:
         raise
     except OSError:
         return
+    if not text:
+        return
     if not text.isdecimal():
-        raise NewerVersion(f"{path} has no version: remove {folder}, which has only state of smdp-launch")
+        raise NewerVersion(
+            f"{path} has no version: remove the file if no newer smdp-launch has used the folder, or use another one"
+        )
     if int(text) > known:
         raise NewerVersion(
             f"a newer smdp-launch has written {folder} (its version is {text}, and this smdp-launch reads {known}): "
@@ -39,7 +48,7 @@ def check_folder_version(folder: Path, known: int) -> None:
 def write_folder_version(folder: Path, version: int) -> None:
     """Write the version, unless the folder has one."""
     path = folder / FILE
-    if not path.exists():
+    if not path.exists() or not read_bytes(path).strip(_NOTHING.encode()):
         write_bytes(path, f"{version}\n".encode())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import gc
@@ -9,10 +10,10 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
@@ -21,6 +22,7 @@ from smdp_launch.cli.shared.groups import Group
 from smdp_launch.cli.shared.help import MOST_COLUMNS, with_help_layout
 from smdp_launch.disk import is_full, why
 from smdp_launch.errors import ExitCode, JobFileRefused, Refused, SmdpError
+from smdp_launch.jobs.records.current_folder import DELETED, is_deleted
 from smdp_launch.private_files import NotPrivate
 from smdp_launch.systems import IS_WINDOWS
 
@@ -92,6 +94,14 @@ COMMANDS = {
 
 
 class _Commands(Group):
+    def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
+        with _closed_pipe_exits():  # --help prints here
+            return super().make_context(*arguments, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _closed_pipe_exits():
+            return super().invoke(ctx)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -131,44 +141,78 @@ def main() -> NoReturn:
     """Run the command line and exit with a code of docs/reference/exit-codes.md."""
     # Imports create many objects that live until the end: scanning them repeatedly costs 6 % of a short command's time.
     gc.set_threshold(50_000)
+    _open_closed_streams()
     _print_every_character()
     try:
         code = smdp_launch.main(standalone_mode=False)
     except click.ClickException as error:
-        error.show()
         code = error.exit_code
-        _print_json_error(code, error.format_message())
+        with _closed_pipe_ignored():
+            error.show()
+            _print_json_error(code, error.format_message())
     except SmdpError as error:
-        _print_error(error)
         code = error.exit_code
+        with _closed_pipe_ignored():
+            _print_error(error)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
         code = ExitCode.INTERRUPTED
-        _print_json_error(code, "interrupted")
-    except BrokenPipeError:
-        # The reader has exited (`| head`). Discard the buffer, which Python would write at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = ExitCode.OK
+        with _closed_pipe_ignored():
+            click.echo("interrupted", err=True)
+            _print_json_error(code, "interrupted")
     except Exception as error:
-        if _is_closed_pipe(error):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            code = ExitCode.OK
-        else:
-            code = _print_unexpected(error)
+        code = _print_unexpected(error)
     gc.freeze()  # the last collection would take a third of a short command's time, and the process ends anyway
     sys.exit(int(code or 0))
 
 
+def _open_closed_streams() -> None:
+    """Python has no object for a stream that the shell has closed (`>&-`)."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115, PTH123
+
+
 def _print_every_character() -> None:
     """Escape the characters that the encoding of standard output does not have, as standard error does. Output that is
-    redirected has the encoding of the system, which on Windows is not UTF-8."""
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")
+    redirected has the encoding of the system, which on Windows and in the C locale is not UTF-8."""
+    stream = sys.stdout
+    if not isinstance(stream, io.TextIOWrapper):
+        return
+    is_utf8 = codecs.lookup(stream.encoding).name == "utf-8"
+    if stream.errors == "strict" or (stream.errors == "surrogateescape" and not is_utf8):
+        stream.reconfigure(errors="backslashreplace")
 
 
-def _is_closed_pipe(error: Exception) -> bool:
-    """Whether it is what Windows reports, beside BrokenPipeError, when the reader of the output has exited."""
-    return IS_WINDOWS and isinstance(error, OSError) and error.errno == errno.EINVAL and error.filename is None
+@contextlib.contextmanager
+def _closed_pipe_exits() -> Iterator[None]:
+    """Exit with 0 if the reader of the output has exited (`| head`). click would exit with 1."""
+    with _closed_pipe_ignored():
+        yield
+        return
+    raise click.exceptions.Exit(ExitCode.OK)
+
+
+@contextlib.contextmanager
+def _closed_pipe_ignored() -> Iterator[None]:
+    """End the block without an error if the reader of the output has exited."""
+    try:
+        yield
+    except OSError as error:
+        if not _is_closed_pipe(error):
+            raise
+        _discard_output()
+
+
+def _is_closed_pipe(error: OSError) -> bool:
+    """Whether the reader of the output has exited. Windows also reports EINVAL."""
+    if isinstance(error, BrokenPipeError):
+        return True
+    return IS_WINDOWS and error.errno == errno.EINVAL and error.filename is None
+
+
+def _discard_output() -> None:
+    """Discard the buffer, which Python would write at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_unexpected(error: Exception) -> ExitCode:
@@ -177,8 +221,7 @@ def _print_unexpected(error: Exception) -> ExitCode:
         with contextlib.suppress(OSError):
             click.echo(f"smdp-launch: {problem}", err=True)
             _print_json_error(ExitCode.ENVIRONMENT, problem)
-        # Discard the buffer: it cannot be written either, and Python would report that at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return ExitCode.ENVIRONMENT
     import traceback
 
@@ -198,11 +241,7 @@ def _environment_problem(error: Exception) -> str | None:
     if isinstance(error, OSError) and is_full(error):
         path = Path(error.filename) if isinstance(error.filename, str) else _output_file()
         return why(error, path) if path is not None else "disk full: the output cannot be written"
-    try:
-        os.getcwd()  # noqa: PTH109 - pathlib would build a Path of the result
-    except FileNotFoundError:
-        return "the current directory does not exist any more; change to another"
-    return None
+    return DELETED if is_deleted() else None
 
 
 def _output_file() -> Path | None:

@@ -2,7 +2,8 @@
 
 SageMaker accepts a job that it has no hosts for, keeps it pending, and fails it after a time (CapacityError); or it
 refuses the job while the account's quota is in use. At any time there is at most one job: the next one is created only
-when the service has reported the end of the one before.
+when the service has reported the end of the one before. An outage or expired credentials do not end the wait: a pending
+job may start later, and costs money then.
 """
 
 from __future__ import annotations
@@ -11,32 +12,34 @@ import random
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, TypeVar
 
 from smdp_launch.checking.job import CheckedJob
-from smdp_launch.errors import Interrupted, ServiceProblem, SmdpError, WaitTimedOut
+from smdp_launch.errors import EnvironmentProblem, Interrupted, ServiceProblem, SmdpError, WaitTimedOut
 from smdp_launch.jobs.preflight.run import require_account
 from smdp_launch.jobs.records.history import record_end, record_plan
 from smdp_launch.jobs.records.outcome import ENDED, outcome
 from smdp_launch.jobs.service.clients import Clients, connect_aws
-from smdp_launch.jobs.status.description import describe_training_job
+from smdp_launch.jobs.service.retry import waiting_for_recovery
+from smdp_launch.jobs.status.description import PENDING, describe_training_job
+from smdp_launch.jobs.status.interrupted_resume import is_unknown
 from smdp_launch.jobs.submit import stop, submit
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.prepare import make_plan
 
 #: Seconds of the longest wait.
 LONGEST = 28 * 86400
-#: The secondary statuses before a job has hosts.
-_PENDING = frozenset({"Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack"})
 #: The FailureReason of a job that got no hosts.
 _NO_CAPACITY = re.compile(
     r"\bCapacityError\b|insufficient\w* capacity|unable to provision .{0,40}capacity", re.IGNORECASE
 )
 #: The service's message for a quota: its limit, and the instances that the job needs.
 _QUOTA = re.compile(r"service limit '[^']*' is (\d+) .*request delta of (\d+)", re.DOTALL)
+
+
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True)
@@ -148,18 +151,19 @@ class CapacityWait:
 
         Raises:
             WaitTimedOut: no job got hosts in time; none is left.
-            ServiceProblem: the service refused the job for another reason, or does not stop a pending job.
-            EnvironmentProblem: the credentials have expired.
-            Interrupted: `clients.interrupted` was set; the pending job was stopped.
-            KeyboardInterrupt: the pending job was stopped.
+            ServiceProblem: the service refused the job for another reason, does not stop a pending job, or has not
+                answered for a day. If a job is left, the message names it.
+            EnvironmentProblem: the local cloud cannot be restarted.
+            Interrupted: `clients.interrupted` was set; the pending job was stopped. After a second interrupt, while the
+                service does not answer, the job is left, and the message names it.
+            KeyboardInterrupt: the pending job was stopped, or the message names it.
         """
         for region, rounds in self._turns():
             plan = region.plan()
             try:
                 reason = self._create(region, plan) or self._await(region, plan)
             except KeyboardInterrupt:
-                with suppress(SmdpError):  # such as an unknown job: the interrupt came before its creation
-                    self._withdraw(region, plan, "interrupted")
+                self._withdraw_at_once(region, plan)
                 raise
             if reason is None:
                 return region.clients, plan
@@ -178,7 +182,9 @@ class CapacityWait:
         """Create the job. The reason, if the account's quota is in use."""
         record_plan(plan, datetime.now(timezone.utc))
         try:
-            submit(region.clients, plan)
+            left = max(self._deadline - self.clock(), region.clients.retry_policy.total)
+            with waiting_for_recovery(region.clients, left):
+                submit(region.clients, plan)
         except ServiceProblem as error:
             if not _is_quota_in_use(error):
                 raise
@@ -186,10 +192,19 @@ class CapacityWait:
         return None
 
     def _await(self, region: Region, plan: Plan) -> str | None:
-        """Wait until the job has hosts: None. The reason, if it gets none."""
+        """Wait until the job has hosts: None. The reason, if it gets none. While the service does not answer, the time
+        may pass: the job is stopped when the service answers again."""
+        with waiting_for_recovery(region.clients):
+            return self._poll(region, plan)
+
+    def _poll(self, region: Region, plan: Plan) -> str | None:
         began, shown = self.clock(), ""
         while True:
-            described = describe_training_job(region.clients, plan.job)
+            try:
+                described = _call(region, plan, describe_training_job)
+            except Interrupted:
+                self._stop_after_interrupt(region, plan)
+                return None
             if _has_hosts(described):
                 return None
             if str(described["TrainingJobStatus"]) in ENDED:
@@ -202,10 +217,8 @@ class CapacityWait:
             if reason is not None:
                 return self._withdraw(region, plan, reason)
             if self._interrupted.wait(min(self.pauses.poll, max(0.0, self._deadline - self.clock()) + 0.01)):
-                self._interrupted.clear()
-                if self._withdraw(region, plan, "interrupted") is None:
-                    return None
-                raise Interrupted(f"job {plan.job} waited for capacity in {plan.spec.region} and was stopped")
+                self._stop_after_interrupt(region, plan)
+                return None
 
     def _gives_up(self, began: float) -> str | None:
         if self.clock() >= self._deadline:
@@ -215,19 +228,40 @@ class CapacityWait:
             return f"pending for {self.pauses.longest_pending:.0f} s"
         return None
 
+    def _stop_after_interrupt(self, region: Region, plan: Plan) -> None:
+        """Raises:
+        Interrupted: unless the job has got hosts.
+        """
+        self._interrupted.clear()
+        if self._withdraw(region, plan, "interrupted") is not None:
+            raise Interrupted(f"job {plan.job} waited for capacity in {plan.spec.region} and was stopped")
+
+    def _withdraw_at_once(self, region: Region, plan: Plan) -> None:
+        """Stop the pending job within the time of the usual retry policy.
+
+        Raises:
+            KeyboardInterrupt: it is not known to be stopped; the message names it.
+        """
+        try:
+            self._withdraw(region, plan, "interrupted")
+        except WaitTimedOut:
+            return
+        except SmdpError as error:
+            if not is_unknown(error.__cause__):  # else the interrupt came before the creation
+                raise KeyboardInterrupt(str(error)) from error
+
     def _withdraw(self, region: Region, plan: Plan, reason: str) -> str | None:
         """Stop a pending job and wait for its end. None if it got hosts before that."""
-        described = describe_training_job(region.clients, plan.job)
+        described = _call(region, plan, describe_training_job)
         if _has_hosts(described):
             return None
-        stop(region.clients, plan.job)
+        _call(region, plan, stop)
         until = self.clock() + self.pauses.stopping
         while str(described["TrainingJobStatus"]) not in ENDED:
             if self.clock() > until:
-                where = f"{plan.job} in {plan.spec.region}"
-                raise ServiceProblem(f"job {where} does not stop: no other job was created; see smdp-launch status")
+                raise ServiceProblem(f"the service does not stop the job, so no other was created; {_left(plan)}")
             time.sleep(min(1.0, self.pauses.poll))
-            described = describe_training_job(region.clients, plan.job)
+            described = _call(region, plan, describe_training_job)
         record_end(plan.job, outcome(described), datetime.now(timezone.utc))
         if self.clock() >= self._deadline:
             raise self._timed_out(reason)
@@ -245,13 +279,25 @@ class CapacityWait:
         return WaitTimedOut(f"no capacity within {self.total:.0f} s, and no job is left; last: {reason}")
 
 
+def _call(region: Region, plan: Plan, call: Callable[[Clients, str], _Answer]) -> _Answer:
+    """The answer to a call about a job that may be pending. An error names the job."""
+    try:
+        return call(region.clients, plan.job)
+    except (ServiceProblem, EnvironmentProblem, Interrupted) as error:
+        raise type(error)(f"{error}; {_left(plan)}") from error.__cause__
+
+
+def _left(plan: Plan) -> str:
+    return f"job {plan.job} is pending in {plan.spec.region} and may start: smdp-launch stop {plan.job}"
+
+
 def _has_hosts(described: Mapping[str, Any]) -> bool:
     """Whether the job has hosts, or had some before it ended. A job that was stopped has ended without capacity
     being the reason, so the wait ends too."""
     status = str(described["TrainingJobStatus"])
     if status in ENDED:
         return not (status == "Failed" and _NO_CAPACITY.search(str(described.get("FailureReason", ""))))
-    return status == "Stopping" or str(described.get("SecondaryStatus", "Starting")) not in _PENDING
+    return status == "Stopping" or str(described.get("SecondaryStatus", "Starting")) not in PENDING
 
 
 def _record_failure(plan: Plan, described: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ from smdp_launch.jobs.records.outcome import ENDED, Outcome, outcome, with_model
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.error_kinds import ErrorKind
 from smdp_launch.jobs.service.response_time import response_time
-from smdp_launch.jobs.service.retry import Outage
+from smdp_launch.jobs.service.retry import LONGEST_OUTAGE, Outage
 from smdp_launch.jobs.service.retry_policy import Waiting
 from smdp_launch.jobs.status.description import Description, description
 from smdp_launch.jobs.status.interrupted_resume import explain_never_created
@@ -33,10 +33,6 @@ _PAGES = 4
 #: Seconds that CloudWatch may need for the last lines of a job that has ended.
 _SETTLES = 60.0
 _SETTLE_GAP = 2.0  # seconds between two polls for such lines
-_LONGEST_OUTAGE = 86400.0  # seconds
-#: Seconds by which a retry may be late. A longer delay means that this machine slept, on a system whose monotonic clock
-#: runs on during sleep.
-_LATEST_RETRY = 600.0
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,12 @@ Reached = ServiceRecovered
 
 @dataclass(frozen=True)
 class Ended:
+    """Args:
+    has_all_lines: False if the timeout came while lines of the ended job were read or awaited.
+    """
+
     outcome: Outcome
+    has_all_lines: bool = True
 
 
 FollowEvent = StatusChanged | LogLine | JobEvent | Waiting | ServiceRecovered | CheckpointEvent | Ended
@@ -78,17 +79,23 @@ class _PollInterrupted(Exception):
     """``clients.interrupted`` is set: no further call is made in this poll."""
 
 
+class _EndedInTime(Exception):
+    """The timeout has come, and the job had ended before."""
+
+
 @dataclass
 class Follower:
     """Polls one job. Use `events`, which polls until the job ends.
 
     Args:
-        timeout: seconds from now after which no call is made.
+        timeout: seconds from now after which no call is made, except the first one.
         watch: of the job's checkpoints, if it has any; None for one with the intervals of docs/how-to/jobs.md.
 
     Attributes:
         pause: seconds until the next poll is due.
         description: the job as the last poll saw it.
+        had_ended: whether the job had ended when the first poll described it. The clocks of this machine and of the
+            service need not agree for this.
         request: the service's answer that it comes from.
         read_at: seconds since 1970, by the service's clock if it sends one, up to which every log has been read; None
             if the last poll has not read every log to its end.
@@ -101,23 +108,22 @@ class Follower:
     watch: CheckpointWatch | None = None
     pause: float = field(default=0.0, init=False)
     description: Description | None = field(default=None, init=False)
+    had_ended: bool = field(default=False, init=False)
     request: Mapping[str, Any] = field(default_factory=dict, init=False)
     read_at: float | None = field(default=None, init=False)
-    _doing: str = ""
+    _doing: str = ""  # the last call; empty before the first
     _described: Mapping[str, Any] | None = None  # of a poll that was interrupted, for the next one
     _described_at: float = 0.0
     _is_listed: bool = False
     _transitions: Sequence[Mapping[str, Any]] = ()
     _outage_lasted: float | None = None  # not yet reported
-    _failing_since: float = 0.0  # by `clock`, as is the next one
-    _retry_due: float | None = None
     _ended_since: float | None = None  # by `clock`, when a poll first saw the end
     _has_news: bool = False
     _is_settled: bool = False
 
     def __post_init__(self) -> None:
         self._deadline = math.inf if self.timeout is None else self.clock() + self.timeout
-        self._outage = Outage(self.clients.retry_policy)
+        self._outage = Outage(self.clients.retry_policy, self.clock)
         self._streams = Streams(self.clients, self.job, self._call)
         self._merge: Merge[StatusChanged | LogLine | JobEvent] = Merge(clock=self.clock)
         self._watch = self.watch or CheckpointWatch(self.clients, clock=self.clock)
@@ -163,6 +169,10 @@ class Follower:
             return
         except _PollInterrupted:
             return
+        except _EndedInTime:
+            yield from self._merge.rest()
+            yield Ended(outcome(with_model_found(self.clients.quick, self.request)), has_all_lines=False)
+            return
         finally:
             self.pause = max(0.0, min(self.pause, self._deadline - self.clock()))
         yield from self._recovery()
@@ -186,7 +196,8 @@ class Follower:
             )
             now = datetime.now(timezone.utc)
             self._described_at = (response_time(described) or now).timestamp()
-            self.description = description(described, now)
+            known, self.description = self.description, description(described, now)
+            self.had_ended = self.had_ended if known is not None else self.description.outcome is not None
             self._merge.window = WINDOW if self.description.hosts > 1 else 0
             for one in self._status_changes(described):
                 self._merge.note(one)
@@ -200,13 +211,15 @@ class Follower:
             self._watch.steps.note(one.time_ms, one.fields.get("step"))
 
     def _call(self, doing: str, call: Callable[[], Any]) -> Any:
-        if self.clock() >= self._deadline:
+        if self.clock() >= self._deadline and self._doing:
+            if self.description is not None and self.description.outcome is not None:
+                raise _EndedInTime
             raise WaitTimedOut(f"{self.job} has not ended within {self.timeout:g} s; it continues")
         if self.clients.interrupted.is_set():
             raise _PollInterrupted
         self._doing = doing
         answer = call()
-        lasted, self._retry_due = self._outage.record_success(), None
+        lasted = self._outage.record_success()
         self._outage_lasted = self._outage_lasted if lasted is None else lasted
         return answer
 
@@ -217,15 +230,11 @@ class Follower:
 
     def _wait(self, error: Exception) -> Waiting:
         waiting = self._outage.record_failure(self._doing, error)
-        now = self.clock()
-        if self._retry_due is None or now - self._retry_due > _LATEST_RETRY:
-            self._failing_since = now
-        if waiting.error_kind is ErrorKind.FINAL or now - self._failing_since > _LONGEST_OUTAGE:
+        if waiting.error_kind is ErrorKind.FINAL or self._outage.lasted > LONGEST_OUTAGE:
             with explain_never_created(self.job):
                 raise ServiceProblem(f"{waiting.what}: {waiting.reason}") from error
         self.clients.renew(waiting.error_kind)
         self.pause = waiting.again_in
-        self._retry_due = now + waiting.again_in
         return waiting
 
     def _status_changes(self, described: Mapping[str, Any]) -> Iterator[StatusChanged]:

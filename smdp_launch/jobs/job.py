@@ -53,7 +53,8 @@ class Job(NotebookView):
         on_waiting: called with each ``Waiting``: the service is busy or unreachable, and the call is retried.
         numbers: the values that the job had reported at the last `follow`, `wait`, `watch` or `metrics`.
         last_description: the answer of the last call that described the job.
-        created: when this object was made. A job that ended before is not retried.
+        seen_running: whether a call of this object found the job running, or launched it. `wait` does not retry a job
+            that had ended before.
         earlier: the names of the failed jobs that `wait` has resumed, in order; ``name`` is the last one.
     """
 
@@ -66,7 +67,7 @@ class Job(NotebookView):
     on_waiting: Callable[[Waiting], None] = field(default=ignore_waiting, compare=False, repr=False)
     numbers: RunMetrics = field(default_factory=RunMetrics, compare=False, repr=False)
     last_description: Description | None = field(default=None, compare=False, repr=False)
-    created: datetime = field(default_factory=lambda: datetime.now(timezone.utc), compare=False, repr=False)
+    seen_running: bool = field(default=False, compare=False, repr=False)
     earlier: list[str] = field(default_factory=list, compare=False, repr=False)
 
     @property
@@ -92,6 +93,7 @@ class Job(NotebookView):
         with self.connected() as clients:
             description = describe(clients, self.name)
         self.last_seen, self.last_description = description.secondary, description
+        self.seen_running = self.seen_running or description.outcome is None
         if description.outcome is not None:
             self._note_end(description.outcome)
         return description
@@ -127,7 +129,7 @@ class Job(NotebookView):
         with self.connected() as clients:
             follower = Follower(clients, self.name, timeout)
             for event in follower.events():
-                self.last_description = follower.description
+                self._note_poll(follower)
                 self._note(event)
                 yield event
 
@@ -150,7 +152,7 @@ class Job(NotebookView):
             follower = Follower(clients, self.name, timeout)
             while True:
                 for event in follower.poll():
-                    self.last_description = follower.description
+                    self._note_poll(follower)
                     self._note(event)
                     if isinstance(event, Ended):
                         view.update()
@@ -188,7 +190,7 @@ class Job(NotebookView):
     def _retry(self, ended: Outcome) -> bool:
         """Resume the job if its policy says so. Return whether ``name`` is that of a new job."""
         with self.connected() as clients:
-            retry = due_retry(clients, self.name, ended, self.created)
+            retry = due_retry(clients, self.name, ended) if self.seen_running else None
             if retry is None:
                 return False
             try:
@@ -249,7 +251,9 @@ class Job(NotebookView):
         with self.connected() as clients:
             prepared = prepare(clients, self.name)
             resume(clients, prepared, self.where)
-        return self.named(prepared.job)
+        resumed = self.named(prepared.job)
+        resumed.seen_running = True
+        return resumed
 
     def named(self, name: str) -> Job:
         """Another job of the same region or local cloud."""
@@ -303,6 +307,10 @@ class Job(NotebookView):
             self.last_seen = event.outcome.status
             record_input(self.name, self.numbers)
             self._note_end(event.outcome)
+
+    def _note_poll(self, follower: Follower) -> None:
+        self.last_description = follower.description
+        self.seen_running = self.seen_running or (follower.description is not None and not follower.had_ended)
 
     def _note_end(self, ended: Outcome) -> None:
         self.outcome = ended

@@ -10,11 +10,11 @@ from typing import Any
 from smdp_launch.errors import SmdpError
 from smdp_launch.jobs.records.history import LOCAL, ends, entries, launches, record_end, record_retained
 from smdp_launch.jobs.records.lines import Launch, Retained
-from smdp_launch.jobs.records.outcome import ENDED, Outcome
+from smdp_launch.jobs.records.outcome import ENDED, NO_JOB, Outcome
 from smdp_launch.jobs.service.clients import Clients, connection, ignore_waiting
 from smdp_launch.jobs.service.retry_policy import Waiting
 from smdp_launch.jobs.spending.ledger import Open, pool_of
-from smdp_launch.jobs.status.description import describe_training_job
+from smdp_launch.jobs.status.description import billed_seconds, describe_training_job, description
 from smdp_launch.jobs.status.list_jobs import place_of, update_statuses
 from smdp_launch.jobs.sweeps import SweepState, describe_sweep
 
@@ -27,12 +27,9 @@ def refresh(on_waiting: Callable[[Waiting], None] = ignore_waiting) -> tuple[dic
     ended = ends()
     on_aws = [one for one in launches() if one.where != LOCAL]
     running = [one for one in on_aws if one.job not in ended]
-    statuses, unreachable = update_statuses(running, on_waiting)
-    found: dict[str, Open] = {}
+    statuses, unreachable, absent = update_statuses(running, on_waiting)
+    found = {job: Open(NO_JOB.summary, 0) for job in absent}
     problems = list(unreachable.values())
-    for launch in running:
-        if launch.job not in statuses and place_of(launch) not in unreachable:
-            found[launch.job] = Open("never accepted by the service", 0)
     over = {one.job for one in entries(Retained)}
     now = ends()
     asked = [one for one in running if statuses.get(one.job) is not None and (one.sweep or one.job not in now)]
@@ -58,9 +55,8 @@ def _now(clients: Clients, asked: Iterable[Launch]) -> dict[str, Open]:
             continue
         described = describe_training_job(clients, launch.job)
         if described["TrainingJobStatus"] not in ENDED:
-            found[launch.job] = Open(
-                str(described["SecondaryStatus"]), _seconds_since(described.get("TrainingStartTime"))
-            )
+            known = description(described, datetime.now(timezone.utc))
+            found[launch.job] = Open(known.secondary, int(billed_seconds(known)))
         pool = described.get("WarmPoolStatus")
         if pool is not None and described["TrainingJobStatus"] in ENDED:
             found |= _pool(launch.job, described, pool)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from smdp_launch.errors import ExitCode
@@ -64,9 +63,8 @@ class Retry:
     after: str
 
 
-def due_retry(clients: Clients, job: str, ended: Outcome, since: datetime | None) -> Retry | None:
-    """The retry of ``job``, which has ended so; None if it has succeeded, has had its retries, or ended before
-    ``since``.
+def due_retry(clients: Clients, job: str, ended: Outcome) -> Retry | None:
+    """The retry of ``job``, which has ended so; None if it has succeeded, or has had its retries.
 
     Raises:
         ServiceProblem: the service refused, or did not answer.
@@ -74,12 +72,9 @@ def due_retry(clients: Clients, job: str, ended: Outcome, since: datetime | None
     """
     if ended.status == "Completed":
         return None
-    described = describe_training_job(clients, job)
-    policy = RetryPolicy.of(described)
-    if policy is None or (since is not None and described.get("TrainingEndTime", since) < since):
-        return None
-    kind = policy.retries(ended)
-    return Retry(policy.done + 1, policy.at_most, kind) if kind is not None else None
+    policy = RetryPolicy.of(describe_training_job(clients, job))
+    kind = policy.retries(ended) if policy is not None else None
+    return Retry(policy.done + 1, policy.at_most, kind) if policy is not None and kind is not None else None
 
 
 def failure_kind(ended: Outcome) -> str | None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from smdp_launch.errors import WaitTimedOut
+from smdp_launch.errors import EnvironmentProblem, ServiceProblem, WaitTimedOut
 from smdp_launch.jobs.job import Job
 from smdp_launch.jobs.open_costs import record_sweep_end
 from smdp_launch.jobs.service.clients import Clients, Connect, ignore_waiting
+from smdp_launch.jobs.service.error_kinds import ErrorKind, error_kind
+from smdp_launch.jobs.service.retry import LONGEST_OUTAGE
 from smdp_launch.jobs.service.retry_policy import Waiting
-from smdp_launch.jobs.sweeps import SweepState, Trial, describe_sweep, stop_sweep
+from smdp_launch.jobs.sweeps import SweepState, Trial, describe_sweep, following, stop_sweep
 
 
 @dataclass
@@ -50,20 +53,35 @@ class Sweep:
     def wait(self, timeout: float | None = None) -> SweepState:
         """Wait for the sweep's end, successful or not: see ``status``, ``exit_code`` and ``reason``.
 
+        An outage of the service or the network, or expired credentials, do not end the wait, unless they last for a
+        day.
+
         Args:
-            timeout: seconds to wait at most. The sweep itself continues.
+            timeout: seconds to wait at most, outages included. The sweep itself continues.
 
         Raises:
             WaitTimedOut: the sweep has not ended by then.
         """
-        deadline = time.monotonic() + timeout if timeout is not None else None
+        total = math.inf if timeout is None else timeout
+        deadline = time.monotonic() + total
+        late = WaitTimedOut(f"{self.name} has not ended within {total:g} s; it continues")
         with self.connected() as clients:
-            while not (state := self._describe(clients)).has_ended:
-                left = deadline - time.monotonic() if deadline is not None else clients.poll
-                if timeout is not None and left <= 0:
-                    raise WaitTimedOut(f"{self.name} has not ended within {timeout:g} s; it continues")
+            while True:
+                left = deadline - time.monotonic()
+                try:
+                    with following(clients, self.name, left):
+                        state = self._describe(clients)
+                except (ServiceProblem, EnvironmentProblem) as error:
+                    if left > LONGEST_OUTAGE or error_kind(error.__cause__) is ErrorKind.FINAL:
+                        raise
+                    time.sleep(max(0.0, deadline - time.monotonic()))
+                    raise late from error
+                if state.has_ended:
+                    return state
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise late
                 time.sleep(min(left, clients.poll))
-        return state
 
     def stop(self) -> str:
         """Request the service to stop the sweep with its trials. Return its new status, such as ``Stopping``.

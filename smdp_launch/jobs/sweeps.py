@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from smdp_launch.errors import ExitCode, ServiceProblem
+from smdp_launch.errors import EnvironmentProblem, ExitCode, ServiceProblem
 from smdp_launch.jobs.service.clients import Clients
-from smdp_launch.jobs.service.retry import call_with_retries
+from smdp_launch.jobs.service.error_kinds import ErrorKind, error_kind
+from smdp_launch.jobs.service.retry import LONGEST_OUTAGE, call_with_retries, waiting_for_recovery
 from smdp_launch.jobs.submit import create_once, send_source
 from smdp_launch.jobs.transfer.upload import Progress, ignore_progress
 from smdp_launch.plain_text import without_controls
@@ -136,6 +138,19 @@ def describe_sweep(clients: Clients, name: str) -> SweepState:
         )
 
     return call_with_retries(clients, f"sweep {name} cannot be described", call)
+
+
+@contextmanager
+def following(clients: Clients, name: str, longest: float = LONGEST_OUTAGE) -> Iterator[None]:
+    """Inside the context, calls wait for the end of an outage of up to ``longest`` seconds, and for the renewal of the
+    credentials. The error after that says that the sweep continues."""
+    try:
+        with waiting_for_recovery(clients, longest):
+            yield
+    except (ServiceProblem, EnvironmentProblem) as error:
+        if error_kind(error.__cause__) is ErrorKind.FINAL:
+            raise
+        raise type(error)(f"{error}; {name} continues: smdp-launch trials {name}") from error.__cause__
 
 
 def value_text(value: str) -> str:

@@ -11,7 +11,7 @@ import re
 import threading
 from io import StringIO
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from ruamel.yaml import YAML
@@ -60,12 +60,13 @@ class Role(_Model):
 
 
 class Subnet(_Model):
-    """`addresses`: number of free ones. `s3`: whether a gateway endpoint of the VPC gives a route to S3."""
+    """`addresses`: number of free ones. `s3`: whether a gateway endpoint of the VPC gives a route to S3; `interface`:
+    the VPC has an interface endpoint with private DNS, which needs no route."""
 
     vpc: str = VPC
     zone: str = "us-east-1a"
     addresses: int = 250
-    s3: bool = True
+    s3: bool | Literal["interface"] = True
 
 
 class Rule(_Model):
@@ -143,6 +144,14 @@ class Account(_Model):
     security_groups: dict[str, SecurityGroup] = Field(default_factory=lambda: {GROUP: _group()})
     fsx: dict[FileSystemId, Fsx] = Field(default_factory=dict)
     efs: dict[FileSystemId, Efs] = Field(default_factory=dict)
+
+    def address_in(self, subnet: str, host: int) -> str:
+        """The address with this number in the subnet's range of addresses; in the first range for an unknown subnet."""
+        return f"10.0.{self.number_of(subnet)}.{host}"
+
+    def number_of(self, subnet: str) -> int:
+        """The third byte of the addresses of the subnet."""
+        return list(self.subnets).index(subnet) % 256 if subnet in self.subnets else 0
 
     @property
     def caller_arn(self) -> str:

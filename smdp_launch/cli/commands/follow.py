@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from smdp_launch.cli.shared import options
+from smdp_launch.cli.shared.amounts import Seconds
 
 if TYPE_CHECKING:
     from smdp_launch.errors import ExitCode
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @options.job_name
 @click.option("--quiet", "-q", is_flag=True, help="Omit the hosts' logs: show status, progress, failures and the end.")
 @click.option(
-    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop following after this time (exit code 14)."
+    "--timeout", type=Seconds(min=0), metavar="SECONDS", help="Stop following after this time (exit code 14)."
 )
 @options.report
 @options.prices
@@ -52,7 +52,6 @@ def command(
     from smdp_launch.errors import ExitCode, WaitTimedOut
 
     table = read_prices(prices) if prices is not None else None
-    began = datetime.now(timezone.utc)
     job = attach(name, region=region)
     job.on_waiting = print_retry
     with job.connected() as clients, interrupts_deferred(clients):
@@ -65,11 +64,11 @@ def command(
             if not as_json:
                 print_next(command_for_job("follow", job.name, job.region))
             raise
-        # A look at a job that failed long ago must not launch a new one.
-        last, result = follow_retries(
-            clients, job.name, job.where, result, as_json=as_json, report=report, answer=Answer.DETACH, since=began
-        )
-        job = job.named(last)
+        if not session.had_ended:  # a look at a job that failed long ago must not launch a new one
+            last, result = follow_retries(
+                clients, job.name, job.where, result, as_json=as_json, report=report, answer=Answer.DETACH
+            )
+            job = job.named(last)
     if result is None:
         return ExitCode.INTERRUPTED
     if not as_json:

@@ -114,7 +114,7 @@ class LaunchOptions:
 def _launch_local(checked: CheckedJob, request: LocalRequest, launch: LaunchOptions) -> ExitCode:
     from smdp_launch.cli.render.diagnostics import print_diagnostics
     from smdp_launch.cli.render.job.launch import print_end, print_local_end, print_local_start
-    from smdp_launch.cli.shared.follow_session import submit_and_follow, submit_with_progress
+    from smdp_launch.cli.shared.follow_session import submit_and_follow, submit_detached
     from smdp_launch.cli.shared.retries import follow_retries
     from smdp_launch.cli.shared.submission import require_receivers
     from smdp_launch.errors import ExitCode
@@ -135,7 +135,7 @@ def _launch_local(checked: CheckedJob, request: LocalRequest, launch: LaunchOpti
         if plan.tuning is not None:
             return _run_sweep(clients, plan, launch)
         if launch.detach:
-            submit_with_progress(clients, plan)
+            submit_detached(clients, plan)
         else:
             result = submit_and_follow(clients, plan, _event_view(plan, launch), report=launch.report)
             job, result = follow_retries(
@@ -260,7 +260,7 @@ def _submit_plan(
 ) -> ExitCode:
     from smdp_launch.cli.render.diagnostics import print_diagnostics
     from smdp_launch.cli.render.job.launch import print_end
-    from smdp_launch.cli.shared.follow_session import follow_created, submit_and_follow, submit_with_progress
+    from smdp_launch.cli.shared.follow_session import follow_created, submit_and_follow, submit_detached
     from smdp_launch.cli.shared.retries import follow_retries
     from smdp_launch.cli.shared.submission import connect_for
     from smdp_launch.errors import ExitCode
@@ -278,7 +278,7 @@ def _submit_plan(
         clients, plan = await_capacity(clients, jobs, launch.capacity_wait, ignore, as_json=launch.as_json)
     if launch.detach:
         if not waits:
-            submit_with_progress(clients, plan)
+            submit_detached(clients, plan)
         _print_detached(plan, launch)
         return ExitCode.OK
     follow = follow_created if waits else submit_and_follow

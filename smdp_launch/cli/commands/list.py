@@ -57,6 +57,7 @@ def command(
     """
     from smdp_launch.cli.render.job.listing import list_json, print_jobs
     from smdp_launch.cli.render.terminal.retries import print_retry
+    from smdp_launch.jobs.records.current_folder import require_current_folder
     from smdp_launch.jobs.status.list_jobs import JobFilter, jobs_of_folder, jobs_of_region
     from smdp_launch.jobs.team_jobs import jobs_of_team
 
@@ -69,6 +70,7 @@ def command(
     elif region is not None:
         jobs = jobs_of_region(region, most, wanted, print_retry)
     else:
+        require_current_folder()
         jobs = jobs_of_folder(most, wanted, print_retry)
     if as_json:
         print_document(list_json(jobs[:limit]))

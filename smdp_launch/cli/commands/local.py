@@ -8,25 +8,33 @@ from pathlib import Path
 import click
 
 from smdp_launch.cli.shared import options
+from smdp_launch.cli.shared.amounts import Seconds
 from smdp_launch.cli.shared.groups import Group
 from smdp_launch.cli.shared.local_runs import require_linux
 
 
-def _folder(user: bool) -> Path:
-    from smdp_launch.jobs.records.local_clouds import local_cloud_folder, user_cloud_folder
+def _folder(user: bool, *, creates: bool = False) -> Path:
+    """The state folder. Without ``creates``, the folder above it is not created either."""
+    from smdp_launch.jobs.records.local_clouds import known_cloud_folder, local_cloud_folder, user_cloud_folder
 
     require_linux("the local cloud")
-    return user_cloud_folder() if user else local_cloud_folder()
+    if user:
+        return user_cloud_folder()
+    return local_cloud_folder() if creates else known_cloud_folder()
 
 
 @contextmanager
-def _environment_problems() -> Iterator[None]:
-    """Raise an error of the local cloud as EnvironmentProblem."""
+def _environment_problems(user: bool) -> Iterator[None]:
+    """Raise an error of the local cloud as EnvironmentProblem. ``user``: as the option, which ignores the variable of
+    the state folder."""
     from smdp_launch.errors import EnvironmentProblem
-    from smdp_launch.localcloud.client.connect import LocalCloudError
+    from smdp_launch.localcloud.client.connect import LocalCloudError, UnusableFolder
 
     try:
         yield
+    except UnusableFolder as error:
+        other = "To use another folder, set XDG_STATE_HOME, or omit --user."
+        raise EnvironmentProblem(f"{error.reason}. {other}" if user else str(error)) from error
     except LocalCloudError as error:
         raise EnvironmentProblem(str(error)) from error
 
@@ -61,9 +69,9 @@ def up(user: bool, as_json: bool) -> None:
     from smdp_launch.localcloud.client.variables import variables
 
     require_local_cloud()
-    folder = _folder(user)
+    folder = _folder(user, creates=True)
     with CommandLine(os.environ) as aws:
-        with _environment_problems():
+        with _environment_problems(user):
             endpoint = shared.up(folder)
         warnings = [one for one in (aws.warning(), ignored_endpoints(os.environ)) if one is not None]
     if as_json:
@@ -76,7 +84,7 @@ def up(user: bool, as_json: bool) -> None:
 @_user
 @click.option(
     "--grace",
-    type=click.FloatRange(0, 120),
+    type=Seconds(0, 120),
     metavar="SECONDS",
     default=10.0,
     show_default=True,
@@ -90,7 +98,7 @@ def down(user: bool, grace: float, as_json: bool) -> None:
     from smdp_launch.localcloud.client import shared
 
     folder = _folder(user)
-    with _environment_problems():
+    with _environment_problems(user):
         before = shared.status(folder)
         stopped = shared.down(folder, grace=grace)
     if as_json:
@@ -107,7 +115,7 @@ def status(user: bool, as_json: bool) -> None:
     from smdp_launch.cli.render.local import print_json, print_status
     from smdp_launch.localcloud.client import shared
 
-    with _environment_problems():
+    with _environment_problems(user):
         cloud = shared.status(_folder(user))
     if as_json:
         print_json(cloud)

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
 
 from smdp_launch.cli.shared import options
+
+if TYPE_CHECKING:
+    from smdp_launch.jobs.logs.messages import LogLine
+    from smdp_launch.jobs.status.description import Description
 
 
 def _pattern(_: click.Context, __: click.Parameter, value: str | None) -> re.Pattern[str] | None:
@@ -57,8 +63,41 @@ def command(
     job.on_waiting = print_retry
     with job.connected() as clients:
         description = describe(clients, job.name)  # fails for an unknown job, whose logs would be empty
+        _require_host(host, description)
         lines = read_lines(clients, job.name, LogFilter(since, host, rank, grep, tail))
+        if rank is not None and tail != 0:
+            lines = _with_note(lines, f"no line of rank {rank} was found{_ranks(description)}")
         if as_json:
             print_lines_json(job, lines)
         else:
             print_lines(job, description, lines, utc and not old_local)
+
+
+def _require_host(host: str | None, description: Description) -> None:
+    """Raises:
+    click.UsageError: the job has no such host.
+    """
+    names = [f"algo-{number}" for number in range(1, description.hosts + 1)]
+    if host is None or not names or host in names:
+        return
+    known = f"its host is {names[0]}" if len(names) == 1 else f"its hosts are {names[0]} to {names[-1]}"
+    raise click.UsageError(f"{description.job} has no host {host}: {known}")
+
+
+def _ranks(description: Description) -> str:
+    """The ranks of a local job; nothing for a job on AWS, whose request does not have their number."""
+    if description.workers_per_host is None:
+        return ""
+    last = description.hosts * description.workers_per_host - 1
+    return "; the only rank is 0" if last == 0 else f"; the job has the ranks 0 to {last}"
+
+
+def _with_note(lines: Iterable[LogLine], note: str) -> Iterator[LogLine]:
+    """The same lines. If there are none, print the note."""
+    from smdp_launch.cli.render.next_step import print_note
+
+    line = None
+    for line in lines:
+        yield line
+    if line is None:
+        print_note(note)

@@ -63,7 +63,13 @@ def _resume_job(
     from smdp_launch.cli.render.next_step import command_for_job, print_next
     from smdp_launch.cli.render.terminal.retries import print_retry
     from smdp_launch.cli.shared.confirmation import confirm
-    from smdp_launch.cli.shared.follow_session import Answer, FollowSession, RunOptions, interrupts_deferred
+    from smdp_launch.cli.shared.follow_session import (
+        Answer,
+        FollowSession,
+        RunOptions,
+        interrupts_deferred,
+        require_no_interrupt,
+    )
     from smdp_launch.cli.shared.retries import follow_retries
     from smdp_launch.errors import ExitCode
     from smdp_launch.jobs.records.history import LOCAL
@@ -93,6 +99,7 @@ def _resume_job(
                     events.print_job(job.name, job.where)
                 else:
                     print_detached(job.name)
+                require_no_interrupt(clients, job.name)
                 return ExitCode.OK
             layout = JobLayout.of_description(prepared.old)
             view = events.EventView(job.name, job.where, created=True) if as_json else None

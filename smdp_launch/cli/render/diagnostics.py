@@ -12,6 +12,7 @@ from smdp_launch.diagnostics import Diagnostic, Severity, Span, count_problems, 
 
 #: A file with more errors usually is no job file.
 _MOST = 100
+_SEVERITIES = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold cyan"}
 
 
@@ -25,8 +26,8 @@ def print_diagnostics(diagnostics: Sequence[Diagnostic]) -> None:
 def diagnostics_text(diagnostics: Sequence[Diagnostic], terminal: Console | None = None) -> Text:
     """At most a hundred diagnostics and a summary, wrapped to the width of ``terminal``."""
     counts = count_problems(diagnostics).replace(", ", " and ")
-    # Refer to the first error or warning, even if a note precedes it.
-    first = next((one for one in diagnostics if one.severity is not Severity.NOTE), diagnostics[0]).code
+    # Refer to the first of the most severe: an error, even if a warning or a note precedes it.
+    first = min(diagnostics, key=lambda one: _SEVERITIES.index(one.severity)).code
     end = f"{counts}; " if counts else ""
     end += f"for details: smdp-launch explain {first}"
     fixable = sum(bool(one.edits) for one in diagnostics)

@@ -42,7 +42,10 @@ def print_preflight(plan: Plan, result: Preflight) -> None:
 
 
 def _check_text(one: Result) -> str:
-    note = "; ".join(each.message for each in one.problems) if one.problems else one.note
+    notes = [each.message for each in one.problems]
+    if one.is_partial or not one.problems:
+        notes.append(one.note)
+    note = "; ".join(notes)
     state = _state(one)
     return f"{state}: {note}" if note and state != "ignored" else state
 

@@ -19,11 +19,12 @@ from smdp_launch.cli.render.job.follow import FollowView, JobLayout
 from smdp_launch.cli.render.job.launch import FollowResult
 from smdp_launch.cli.render.job.progress import ShownRun
 from smdp_launch.cli.render.job.upload import UploadView
-from smdp_launch.cli.render.next_step import print_note
+from smdp_launch.cli.render.next_step import command_for_job, print_note
 from smdp_launch.cli.shared.keyboard import Keyboard
-from smdp_launch.errors import SmdpError
+from smdp_launch.errors import Interrupted, SmdpError
 from smdp_launch.jobs.follow import Ended, Follower, FollowEvent
 from smdp_launch.jobs.input_record import record_input
+from smdp_launch.jobs.job import UNKNOWN_REGION
 from smdp_launch.jobs.logs.messages import JobEvent
 from smdp_launch.jobs.logs.tracebacks import Tracebacks
 from smdp_launch.jobs.notifications.notifier import Notifier, notifier_of
@@ -35,7 +36,7 @@ from smdp_launch.jobs.service.error_kinds import ErrorKind, error_kind
 from smdp_launch.jobs.service.retry_policy import SINGLE_TRY
 from smdp_launch.jobs.status.cost import price_of, usd
 from smdp_launch.jobs.status.description import Description
-from smdp_launch.jobs.submit import create, send_source, stop, submit
+from smdp_launch.jobs.submit import create, send_source, stop
 from smdp_launch.planning.plan import Plan
 from smdp_launch.signals.interrupts import raise_keyboard_interrupt
 
@@ -59,10 +60,29 @@ class Answer(Enum):
     CONTINUE = "continue"
 
 
-def submit_with_progress(clients: Clients, plan: Plan) -> None:
-    """Create the job, with a progress bar for a large source archive."""
-    with UploadView() as upload:
-        submit(clients, plan, upload.show)
+def submit_detached(clients: Clients, plan: Plan) -> None:
+    """Create the job, with a progress bar for a large source archive. An interrupt during the upload cancels the
+    launch.
+
+    Raises:
+        KeyboardInterrupt: no job was created.
+        Interrupted: the user interrupted the creation. The message says whether the job exists.
+    """
+    with sigterm_as_sigint(), UploadView() as upload:
+        send_source(clients, plan, upload.show)
+    with interrupts_deferred(clients):
+        create(clients, plan.request)
+        require_no_interrupt(clients, plan.job)
+
+
+def require_no_interrupt(clients: Clients, job: str) -> None:
+    """Call this when a job was created that is not followed.
+
+    Raises:
+        Interrupted: the user interrupted the creation, perhaps to cancel it.
+    """
+    if clients.interrupted.is_set():
+        raise Interrupted(f"{job} was created and runs; `{command_for_job('stop', job)}` stops it")
 
 
 def submit_and_follow(
@@ -126,6 +146,10 @@ class RunOptions:
     report: Path | None = None
     prices: PriceTable | None = None
 
+    @property
+    def region(self) -> str | None:
+        return None if self.where in ("", LOCAL, UNKNOWN_REGION) else self.where
+
 
 @dataclass
 class FollowSession:
@@ -137,6 +161,9 @@ class FollowSession:
     events: the view to use in place of one for people.
     watch: an observer of all events.
     options: what a report and the cost need.
+
+    Attributes:
+        had_ended: whether the job had ended before `run`.
     """
 
     clients: Clients
@@ -148,6 +175,7 @@ class FollowSession:
     events: EventView | None = None
     watch: Watch | None = None
     options: RunOptions = field(default_factory=RunOptions)
+    had_ended: bool = field(default=False, init=False)
     _shown: ShownRun = field(default_factory=ShownRun)
     _results: dict[str, Any] = field(default_factory=dict)
     _tracebacks: Tracebacks = field(default_factory=Tracebacks)
@@ -165,18 +193,23 @@ class FollowSession:
         follower = Follower(self.clients, self.job, self.timeout)
         result = None
         with notifier_of(self.job, print_note) as notifier:
-            with self.events or FollowView(self.layout, quiet=self.quiet, run=self._shown) as view:
+            shown = FollowView(self.layout, quiet=self.quiet, run=self._shown, region=self.options.region)
+            with self.events or shown as view:
                 for event in follower.events(lambda pause: self._detaches_during(pause, view, notifier, follower)):
                     if follower.description is not self._shown.description and follower.description is not None:
                         self._describe(view, follower.description)
                     self._show(view, event)
                     notifier.observe(event)
                     if isinstance(event, Ended):
+                        if not event.has_all_lines:
+                            logs = command_for_job("logs", self.job, self.options.region)
+                            view.note(f"the log may be incomplete, because the timeout came first: `{logs}` prints it")
                         result = self._end(view, event.outcome)
                         described = self._shown.description
                         cost = usd(described, self._shown.price) if described is not None else None
                         notifier.end(event.outcome, cost)
             self._write_report(follower.request)
+        self.had_ended = follower.had_ended
         return result
 
     def _describe(self, view: View, described: Description) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from pathlib import Path
 
 from smdp_launch.cli.render.job.events import EventView, print_resumption
@@ -32,7 +31,6 @@ def follow_retries(
     as_json: bool,
     report: Path | None = None,
     answer: Answer = Answer.STOP,
-    since: datetime | None = None,
 ) -> tuple[str, FollowResult | None]:
     """Resume the job while its policy says so, and follow each new job. Return the last one and how it ended, None if
     the user detached from it.
@@ -40,10 +38,9 @@ def follow_retries(
     Args:
         result: how ``job`` ended.
         answer: what an interrupt does if the user cannot be asked.
-        since: do not resume a job that ended before.
     """
     while result is not None:
-        prepared = _next(clients, job, result, since)
+        prepared = _next(clients, job, result)
         if prepared is None:
             break
         if as_json:
@@ -63,10 +60,10 @@ def follow_retries(
     return job, result
 
 
-def _next(clients: Clients, job: str, result: FollowResult, since: datetime | None) -> Resumption | None:
+def _next(clients: Clients, job: str, result: FollowResult) -> Resumption | None:
     """The next try; None if the job has succeeded, has had its retries, or cannot be resumed."""
     ended = result.outcome
-    retry = due_retry(clients, job, ended, since)
+    retry = due_retry(clients, job, ended)
     if retry is None:
         return None
     first = f": {ended.reason.splitlines()[0]}" if ended.reason else ""

@@ -82,6 +82,7 @@ def served_endpoint(name: str | None, region: str | None, *, or_job: bool = Fals
     Raises:
         Refused: no endpoint of this folder exists, or none has this name and no region is given.
     """
+    from smdp_launch.jobs.records.current_folder import require_current_folder
     from smdp_launch.jobs.records.endpoints import resolve_endpoint, served
     from smdp_launch.jobs.records.history import resolve_name
     from smdp_launch.jobs.service.clients import connection
@@ -94,6 +95,7 @@ def served_endpoint(name: str | None, region: str | None, *, or_job: bool = Fals
     launch = resolve_name(name) if or_job and region is None else None
     if launch is not None:
         return Target(launch.job, launch.where, None, connection(launch.where, launch.state))
+    require_current_folder()
     here = [one.endpoint for one in reversed(served())]
     if name is None:
         raise Refused("no endpoint of this folder exists: `smdp-launch deploy` deploys the latest job")

@@ -82,21 +82,23 @@ def submit_sweep(clients: Clients, plan: Plan) -> None:
 
 
 def follow_sweep(clients: Clients, name: str) -> SweepState | None:
-    """Print a line for each trial that ends, until the sweep ends. None if the user detached from it.
+    """Print a line for each trial that ends, until the sweep ends. None if the user detached from it. An outage of the
+    service or expired credentials do not end the function, unless they last for a day.
 
     Ctrl-C asks whether to stop the sweep; without a terminal it detaches.
     """
     from smdp_launch.cli.render.sweeps import state_text
     from smdp_launch.cli.shared.follow_session import interrupts_deferred
     from smdp_launch.errors import Interrupted
-    from smdp_launch.jobs.sweeps import ENDED, describe_sweep, stop_sweep, value_text
+    from smdp_launch.jobs.sweeps import ENDED, describe_sweep, following, stop_sweep, value_text
 
     shown: set[str] = set()
-    with interrupts_deferred(clients):
+    with interrupts_deferred(clients), following(clients, name):
         while True:
             try:
                 sweep = describe_sweep(clients, name)
-            except Interrupted:
+            except Interrupted as error:
+                print_note(f"{error}; {name} continues: `smdp-launch trials {name}` shows it")
                 return None
             for one in sweep.trials:
                 if one.status in ENDED and one.job not in shown:

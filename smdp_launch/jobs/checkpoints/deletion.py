@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from smdp_launch.errors import ServiceProblem
@@ -10,6 +10,7 @@ from smdp_launch.jobs.checkpoints.marker import MARKER
 from smdp_launch.jobs.checkpoints.refusals import IN_USE, NONE_WHOLE, refusal, unknown_step
 from smdp_launch.jobs.checkpoints.stored import Kind, StoredCheckpoint, StoredCheckpoints
 from smdp_launch.jobs.service.clients import Clients
+from smdp_launch.jobs.service.error_kinds import ErrorKind, error_kind
 from smdp_launch.jobs.service.retry import call_with_retries
 
 _NOT_DELETED = "nothing was deleted"
@@ -112,13 +113,30 @@ def _delete(clients: Clients, stored: StoredCheckpoints, names: Sequence[str]) -
     objects = [{"Key": stored.object(name).key} for name in names]
 
     def call() -> list[dict[str, Any]]:
+        """Return the final errors. A temporary error of a key, which S3 reports in a successful answer, is raised, so
+        that these keys are deleted again."""
+        nonlocal objects
         answer = clients.s3.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True})
-        return list(answer.get("Errors", []))
+        errors = list(answer.get("Errors", []))
+        temporary = [one for one in errors if error_kind(_as_client_error(one)) is not ErrorKind.FINAL]
+        if not errors or len(temporary) < len(errors):
+            return errors
+        objects = [{"Key": one["Key"]} for one in temporary]
+        raise _as_client_error(temporary[0])
 
     errors = call_with_retries(clients, f"{stored.object(names[0])} cannot be deleted", call)
     if errors:
-        first = errors[0]
+        first = next((one for one in errors if error_kind(_as_client_error(one)) is ErrorKind.FINAL), errors[0])
         help_ = "; you need the permission s3:DeleteObject" if first.get("Code") == "AccessDenied" else ""
         raise ServiceProblem(
             f"s3://{bucket}/{first.get('Key')} cannot be deleted: {first.get('Code')}: {first.get('Message')}{help_}"
         )
+
+
+def _as_client_error(error: Mapping[str, Any]) -> Exception:
+    """The error of one key in the answer to DeleteObjects, as if S3 had refused the request."""
+    from botocore.exceptions import ClientError
+
+    details = {"Code": error.get("Code"), "Message": f"{error.get('Message')} ({error.get('Key')})"}
+    refused: Exception = ClientError({"Error": details}, "DeleteObjects")
+    return refused

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from smdp_launch.jobs.preflight.check import Account, NotChecked, code_of, s3_channels
+from smdp_launch.jobs.preflight.check import Account, NotChecked, code_of, refusal, s3_channels
 from smdp_launch.request.names import S3Location
 from smdp_launch.rules.base.facts import Problem
 
@@ -18,17 +18,22 @@ def buckets(account: Account) -> Iterator[Problem | str]:
         places.setdefault(S3Location.parse(spec.checkpoint.s3).bucket, ("checkpoint", "s3"))
     if spec.tracking.tensorboard is not None:
         places.setdefault(S3Location.parse(spec.tracking.tensorboard.s3).bucket, ("tracking", "tensorboard", "s3"))
-    unknown = []
+    unknown: dict[str, str] = {}
     for bucket, at in places.items():
         try:
             yield from _bucket(account, bucket, at)
-        except NotChecked:
-            unknown.append(bucket)
-    if unknown:
-        yield f"not checked, no permission for HeadBucket: {', '.join(unknown)}"
-    known = [one for one in places if one not in unknown]
-    if known:
-        yield ", ".join(known)
+        except NotChecked as reason:
+            unknown[bucket] = str(reason)
+    if len(unknown) == len(places):
+        raise NotChecked("; ".join(dict.fromkeys(unknown.values())))
+    yield from _unchecked(unknown)
+    yield ", ".join(one for one in places if one not in unknown)
+
+
+def _unchecked(reasons: Mapping[str, str]) -> Iterator[str]:
+    """A text for each reason, with the names that are not checked for this reason."""
+    for reason in dict.fromkeys(reasons.values()):
+        yield f"not checked, {reason}: {', '.join(name for name, one in reasons.items() if one == reason)}"
 
 
 def _bucket(account: Account, bucket: str, at: tuple[str | int, ...]) -> Iterator[Problem]:
@@ -44,7 +49,7 @@ def _bucket(account: Account, bucket: str, at: tuple[str | int, ...]) -> Iterato
             yield Problem(at, f"there is no bucket {bucket}", help_)
             return
         if code not in ("301", "PermanentRedirect"):
-            raise NotChecked(code) from error
+            raise NotChecked(refusal(error)) from error
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     actual = answer.get("BucketRegion") or headers.get("x-amz-bucket-region")
     if actual not in (None, region):
@@ -56,6 +61,11 @@ def data(account: Account) -> Iterator[Problem | str]:
     from botocore.exceptions import ClientError
 
     channels = s3_channels(account)
+    if not channels:
+        yield "no channels from S3"
+        return
+    unknown: dict[str, str] = {}
+    complete = []
     for name, uri in channels.items():
         where = S3Location.parse(uri)
         try:
@@ -63,8 +73,15 @@ def data(account: Account) -> Iterator[Problem | str]:
         except ClientError as error:
             if code_of(error) == "NoSuchBucket":
                 continue  # the check of the buckets reports it
-            raise
+            unknown[name] = refusal(error)
+            continue
         if not listed.get("KeyCount"):
             message = f"there is no object under {uri}"
             yield Problem(("channels", name, "s3"), message, "upload the data, or fix the prefix")
-    yield ", ".join(channels) or "no channels from S3"
+        else:
+            complete.append(name)
+    if len(unknown) == len(channels):
+        raise NotChecked("; ".join(dict.fromkeys(unknown.values())))
+    yield from _unchecked(unknown)
+    if complete:
+        yield ", ".join(complete)

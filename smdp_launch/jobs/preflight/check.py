@@ -61,8 +61,9 @@ class Result:
     Args:
         checked: False if the check was skipped or has no result.
         problems: empty if all is correct, or nothing was checked.
-        note: what is correct, or why nothing was checked.
+        note: what is correct, or why nothing, or not all, was checked.
         answered: False if AWS could not be reached.
+        is_partial: the check found problems, and ended before it had checked everything.
     """
 
     code: str
@@ -71,6 +72,7 @@ class Result:
     problems: tuple[Diagnostic, ...] = ()
     note: str = ""
     answered: bool = True
+    is_partial: bool = False
 
 
 def run(checks: Sequence[Check], account: Account, ignored: Collection[str] = ()) -> list[Result]:
@@ -90,23 +92,33 @@ def run(checks: Sequence[Check], account: Account, ignored: Collection[str] = ()
 def result_of(
     code: str, subject: str, inspect: Callable[[], Iterator[Problem | str]], document: Document | None
 ) -> Result:
-    """The result of one check, whose ``inspect`` is as in `Check`."""
+    """The result of one check, whose ``inspect`` is as in `Check`. Problems that it found before an error count."""
     from botocore.exceptions import BotoCoreError, ClientError
 
+    problems: list[Diagnostic] = []
+    notes: list[str] = []
+    answered = True
     try:
-        items = list(inspect())
-    except NotChecked as reason:
-        return Result(code, subject, False, note=str(reason))
+        for one in inspect():
+            if isinstance(one, Problem):
+                problems.append(diagnostic_of(document, code, one))
+            else:
+                notes.append(one)
+    except NotChecked as error:
+        reason = str(error)
     except ClientError as error:
-        return Result(code, subject, False, note=_refusal(error))
+        reason = refusal(error)
     except BotoCoreError as error:
-        return Result(code, subject, False, note=str(error), answered=False)
-    problems = [diagnostic_of(document, code, one) for one in items if isinstance(one, Problem)]
-    note = "; ".join(one for one in items if isinstance(one, str))
-    return Result(code, subject, True, tuple(problems), note)
+        reason, answered = str(error), False
+    else:
+        return Result(code, subject, True, tuple(problems), "; ".join(notes))
+    if not problems:
+        return Result(code, subject, False, note=reason, answered=answered)
+    return Result(code, subject, True, tuple(problems), f"partly checked: {reason}", answered, is_partial=True)
 
 
-def _refusal(error: Any) -> str:
+def refusal(error: Any) -> str:
+    """A ClientError as the reason why nothing was checked."""
     code = code_of(error)
     if code in _DENIED:
         return f"no permission for {error.operation_name}"

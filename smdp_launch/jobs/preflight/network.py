@@ -8,7 +8,7 @@ from typing import Any
 from smdp_launch.catalog.instances import instance
 from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel
 from smdp_launch.jobs.preflight.check import Account, NotChecked, code_of
-from smdp_launch.jobs.preflight.security_groups import EVERYTHING, Groups, closed
+from smdp_launch.jobs.preflight.security_groups import EVERYTHING, Groups, Peers, closed
 from smdp_launch.rules.base.facts import Problem
 
 #: TCP ports of Lustre, as Amazon's documentation of FSx requires them, and of NFS.
@@ -47,7 +47,7 @@ def hosts_together(account: Account) -> Iterator[Problem | str]:
     known = instance(account.plan.spec.compute.instance_type)
     efa = known is not None and known.efa_interfaces > 0
     addresses = () if efa else _addresses(account)  # EFA needs rules that name the group; a range is not enough
-    if any(not closed(groups, [name], [name], EVERYTHING, addresses) for name in groups):
+    if any(not closed(groups, Peers([name], addresses), Peers([name], addresses), EVERYTHING) for name in groups):
         yield f"all traffic among {', '.join(groups)}"
         return
     subject = "EFA needs" if efa else "the hosts need"
@@ -57,42 +57,68 @@ def hosts_together(account: Account) -> Iterator[Problem | str]:
 
 
 def lustre(account: Account) -> Iterator[Problem | str]:
+    from botocore.exceptions import ClientError
+
     channels = {name: one for name, one in account.plan.spec.channels.items() if isinstance(one, FsxChannel)}
     if not channels:
         raise NotChecked("no channel from FSx")
+    fsx = account.service("fsx")
     for name, channel in channels.items():
-        fsx = account.service("fsx").describe_file_systems(FileSystemIds=[channel.fsx])["FileSystems"][0]
-        known = account.service("ec2").describe_network_interfaces(NetworkInterfaceIds=fsx["NetworkInterfaceIds"])
-        targets = {group["GroupId"] for one in known["NetworkInterfaces"] for group in one["Groups"]}
-        yield from _reachable(account, ("channels", name, "fsx"), channel.fsx, sorted(targets), _LUSTRE)
+        at = ("channels", name, "fsx")
+        try:
+            described = fsx.describe_file_systems(FileSystemIds=[channel.fsx])["FileSystems"][0]
+        except ClientError as error:
+            yield _not_found(account, at, channel.fsx, error)
+            continue
+        ids = described["NetworkInterfaceIds"]
+        interfaces = account.service("ec2").describe_network_interfaces(NetworkInterfaceIds=ids)["NetworkInterfaces"]
+        groups = sorted({str(group["GroupId"]) for one in interfaces for group in one["Groups"]})
+        addresses = [str(one["PrivateIpAddress"]) for one in interfaces if "PrivateIpAddress" in one]
+        yield from _reachable(account, at, channel.fsx, Peers(groups, addresses), _LUSTRE)
 
 
 def nfs(account: Account) -> Iterator[Problem | str]:
+    from botocore.exceptions import ClientError
+
     channels = {name: one for name, one in account.plan.spec.channels.items() if isinstance(one, EfsChannel)}
     if not channels:
         raise NotChecked("no channel from EFS")
     efs, zones = account.service("efs"), {str(one["AvailabilityZone"]) for one in _subnets(account)}
     for name, channel in channels.items():
         at = ("channels", name, "efs")
-        targets = efs.describe_mount_targets(FileSystemId=channel.efs)["MountTargets"]
+        try:
+            targets = efs.describe_mount_targets(FileSystemId=channel.efs)["MountTargets"]
+        except ClientError as error:
+            yield _not_found(account, at, channel.efs, error)
+            continue
         missing = zones - {str(one.get("AvailabilityZoneName")) for one in targets}
         if missing:
             help_ = "create one there, or give subnets in its zones"
             yield Problem(at, f"{channel.efs} has no mount target in {', '.join(sorted(missing))}", help_)
         for one in targets:
             groups = efs.describe_mount_target_security_groups(MountTargetId=one["MountTargetId"])["SecurityGroups"]
-            yield from _reachable(account, at, channel.efs, groups, _NFS)
+            addresses = [str(one["IpAddress"])] if "IpAddress" in one else []
+            yield from _reachable(account, at, channel.efs, Peers(groups, addresses), _NFS)
+
+
+def _not_found(account: Account, at: tuple[str, ...], name: str, error: Any) -> Problem:
+    """The problem of a file system that does not exist. Raises any other ClientError."""
+    if code_of(error) != "FileSystemNotFound":
+        raise error
+    region = account.plan.spec.region
+    help_ = f"give the id of a file system of {region} and of your account"
+    return Problem(at, f"there is no file system {name} in {region}", help_)
 
 
 def _reachable(
-    account: Account, at: tuple[str, ...], name: str, targets: Sequence[str], ports: Sequence[tuple[int, int]]
+    account: Account, at: tuple[str, ...], name: str, targets: Peers, ports: Sequence[tuple[int, int]]
 ) -> Iterator[Problem | str]:
     own = _vpc_config(account, "SecurityGroupIds")
-    groups = _groups(account, [*own, *targets])
-    blocked = [one for one in ports if closed(groups, own, targets, one, _addresses(account))]
+    hosts, groups = Peers(own, _addresses(account)), _groups(account, [*own, *targets.groups])
+    blocked = [one for one in ports if closed(groups, hosts, targets, one)]
     if blocked:
         shown = ", ".join(f"{low}-{high}" if low != high else str(low) for low, high in blocked)
-        inbound = ", ".join(targets) or f"a group of {name}"
+        inbound = ", ".join(targets.groups) or f"a group of {name}"
         help_ = f"open TCP {shown}: outbound in {own[0]}, inbound in {inbound}"
         yield Problem(at, f"the hosts cannot reach {name}: TCP {shown} is closed", help_)
     else:
@@ -101,13 +127,13 @@ def _reachable(
 
 def s3_route(account: Account) -> Iterator[Problem | str]:
     for subnet in _subnets(account):
-        name = str(subnet["SubnetId"])
-        if not any(_leads_to_s3(route) for route in _routes(account, name, str(subnet["VpcId"]))):
-            region = account.plan.spec.region
-            help_ = f"add a gateway endpoint of com.amazonaws.{region}.s3 to its route table, or a NAT gateway"
-            yield Problem(_SUBNETS, f"no route leads from {name} to S3", help_)
-        else:
+        name, vpc = str(subnet["SubnetId"]), str(subnet["VpcId"])
+        if any(map(_leads_to_s3, _routes(account, name, vpc))) or _has_interface_to_s3(account, vpc):
             yield name
+            continue
+        region = account.plan.spec.region
+        help_ = f"add a gateway endpoint of com.amazonaws.{region}.s3 to its route table, or a NAT gateway"
+        yield Problem(_SUBNETS, f"no route leads from {name} to S3", help_)
 
 
 def _routes(account: Account, subnet: str, vpc: str) -> list[Mapping[str, Any]]:
@@ -129,6 +155,21 @@ def _leads_to_s3(route: Mapping[str, Any]) -> bool:
     if route.get("DestinationPrefixListId"):
         return through.startswith("vpce-")
     return route.get("DestinationCidrBlock") == "0.0.0.0/0" and not through.startswith("igw-")
+
+
+def _has_interface_to_s3(account: Account, vpc: str) -> bool:
+    """Whether an interface endpoint of the VPC answers to the usual names of S3: private DNS that is not only for the
+    resolvers of other networks. The security groups of the endpoint are not checked."""
+    service = f"com.amazonaws.{account.plan.spec.region}.s3"
+    filters = [{"Name": "vpc-id", "Values": [vpc]}, {"Name": "service-name", "Values": [service]}]
+    endpoints = account.service("ec2").describe_vpc_endpoints(Filters=filters)["VpcEndpoints"]
+    return any(
+        one.get("VpcEndpointType") == "Interface"
+        and str(one.get("State")).lower() == "available"
+        and one.get("PrivateDnsEnabled")
+        and not one.get("DnsOptions", {}).get("PrivateDnsOnlyForInboundResolverEndpoint")
+        for one in endpoints
+    )
 
 
 def _vpc_config(account: Account, field: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Checks the permissions of the job's role with IAM's policy simulator.
 
-The simulator knows neither the policies of buckets and repositories nor the values that conditions will have. It takes
-a resource literally, also a `*` in it, so it gets the names that this job will use.
+The simulator knows neither the policies of buckets, repositories and keys nor the values that conditions will have. It
+takes a resource literally, also a `*` in it, so it gets the names that this job will use.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from smdp_launch.catalog.images import parse_image
+from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.jobfile.yaml.document import Location
 from smdp_launch.jobs.preflight.check import Account, NotChecked, code_of, s3_channels
 from smdp_launch.request.build import checkpoint_location, tensorboard_location
@@ -29,6 +30,18 @@ _SHELLS = (
     *("ssmmessages:OpenControlChannel", "ssmmessages:OpenDataChannel"),
 )
 _LOG_GROUP = "/aws/sagemaker/TrainingJobs"
+#: https://github.com/awsdocs/amazon-sagemaker-developer-guide, doc_source/sagemaker-roles.md, checked 2026-11-30. S3
+#: also needs GenerateDataKey: https://www.repost.aws/knowledge-center/s3-large-file-encryption-kms-key.
+_INTERFACES = (
+    *("ec2:CreateNetworkInterface", "ec2:CreateNetworkInterfacePermission"),
+    *("ec2:DeleteNetworkInterface", "ec2:DeleteNetworkInterfacePermission"),
+)
+_VPC = (
+    *("ec2:DescribeDhcpOptions", "ec2:DescribeNetworkInterfaces", "ec2:DescribeSecurityGroups"),
+    *("ec2:DescribeSubnets", "ec2:DescribeVpcs"),
+)
+_OUTPUT_KEY = ("kms:Encrypt", "kms:GenerateDataKey")
+_VOLUME_KEY = ("kms:CreateGrant",)
 
 
 @dataclass(frozen=True)
@@ -40,21 +53,30 @@ class _Need:
     actions: tuple[str, ...]
     resource: str
 
+    @property
+    def service(self) -> str:
+        return self.actions[0].partition(":")[0]
+
 
 def role_permissions(account: Account) -> Iterator[Problem | str]:
     role = account.plan.spec.role
-    name, unknown, is_allowed = role.rpartition("/")[2], [], True
+    name, unknown, is_allowed = role.rpartition("/")[2], dict[str, list[str]](), True
     needs = list(_needs(account))
     for need in needs:
-        denied, conditional = _simulate(account, need)
-        unknown += conditional
+        denied: list[str] = []
+        for one in _refused(account, need):
+            reason = _why_unknown(one, need)
+            actions = denied if reason is None else unknown.setdefault(reason, [])
+            actions.append(str(one["EvalActionName"]))
         is_allowed = is_allowed and not denied
         if denied:
-            help_ = f"allow {', '.join(denied)} to the role {name}; this check does not see a bucket's own policy"
+            help_ = f"allow {', '.join(denied)} to the role {name}"
+            if need.service == "s3":
+                help_ += "; this check does not see a bucket's own policy"
             yield Problem(need.at, f"the role {name} may not {', '.join(denied)} on {need.resource}", help_)
-    if unknown:
-        yield f"not checked, they depend on conditions: {', '.join(dict.fromkeys(unknown))}"
-    elif is_allowed:
+    for reason, actions in unknown.items():
+        yield f"not checked, {reason}: {', '.join(dict.fromkeys(actions))}"
+    if is_allowed and not unknown:
         yield ", ".join(dict.fromkeys(one.purpose for one in needs))
 
 
@@ -89,6 +111,36 @@ def _needs(account: Account) -> Iterator[_Need]:
     group = f"arn:{partition}:logs:{spec.region}:{owner}:log-group:{_LOG_GROUP}"
     yield _Need("writes logs", ("role",), ("logs:CreateLogGroup",), f"{group}:*")
     yield _Need("writes logs", ("role",), _LOGS, f"{group}:log-stream:{job}/algo-1")
+    yield from _network_needs(spec, f"arn:{partition}:ec2:{spec.region}:{owner}")
+    keys = f"arn:{partition}:kms:{spec.region}:{owner}"
+    for field, purpose, actions in (
+        ("output_key", "encrypts the output", _OUTPUT_KEY),
+        ("volume_key", "encrypts the volumes", _VOLUME_KEY),
+    ):
+        key = getattr(spec.encryption, field)
+        if key is not None:
+            yield _Need(purpose, ("encryption", field), actions, _key_arn(key, keys))
+
+
+def _network_needs(spec: JobSpec, arns: str) -> Iterator[_Need]:
+    """The network interfaces of the hosts in the VPC. Their ids are not known before the job runs."""
+    if spec.network.subnets is None:
+        return
+    purpose, at = "uses the VPC", ("network", "subnets")
+    yield _Need(purpose, at, _VPC, "*")
+    yield _Need(purpose, at, _INTERFACES, f"{arns}:network-interface/*")
+    create = _INTERFACES[:1]
+    for subnet in spec.network.subnets:
+        yield _Need(purpose, at, create, f"{arns}:subnet/{subnet}")
+    for group in spec.network.security_groups or ():
+        yield _Need(purpose, ("network", "security_groups"), create, f"{arns}:security-group/{group}")
+
+
+def _key_arn(key: str, arns: str) -> str:
+    """The ARN of a key of the job file; with a wildcard for an alias, since the key that it means is not known here."""
+    if "alias/" in key:
+        return f"{key.partition(':alias/')[0] if key.startswith('arn:') else arns}:key/*"
+    return key if key.startswith("arn:") else f"{arns}:key/{key}"
 
 
 def _in_bucket(
@@ -109,30 +161,29 @@ def _first(account: Account, where: S3Location) -> str:
     return next((str(one["Key"]) for one in listed.get("Contents", [])), where.join("*").key)
 
 
-def _simulate(account: Account, need: _Need) -> tuple[list[str], list[str]]:
-    """The denied actions, and those that are denied only because the simulator does not know a condition's value."""
+def _refused(account: Account, need: _Need) -> list[dict[str, Any]]:
+    """The results of the actions that the role's policies do not allow."""
     from botocore.exceptions import ClientError
 
     pages = account.service("iam").get_paginator("simulate_principal_policy")
     arguments = {"ActionNames": list(need.actions), "ResourceArns": [need.resource]}
     try:
-        results = [
+        return [
             one
             for page in pages.paginate(PolicySourceArn=account.plan.spec.role, **arguments)
             for one in page["EvaluationResults"]
+            if one["EvalDecision"] != "allowed"
         ]
     except ClientError as error:
         if code_of(error) == "NoSuchEntity":
             raise NotChecked("there is no such role") from error
         raise
-    refused = [one for one in results if one["EvalDecision"] != "allowed"]
-    return _names(refused, conditional=False), _names(refused, conditional=True)
 
 
-def _names(results: list[dict[str, Any]], *, conditional: bool) -> list[str]:
-    return [str(one["EvalActionName"]) for one in results if _is_conditional(one) == conditional]
-
-
-def _is_conditional(result: dict[str, Any]) -> bool:
-    """Whether IAM names missing condition keys. They are in the results of the resources, or of the action itself."""
-    return any(one.get("MissingContextValues") for one in (result, *result.get("ResourceSpecificResults", [])))
+def _why_unknown(result: dict[str, Any], need: _Need) -> str | None:
+    """Why the job may be allowed what the simulator refuses; None if it is not."""
+    if any(one.get("MissingContextValues") for one in (result, *result.get("ResourceSpecificResults", []))):
+        return "they depend on conditions"
+    if need.service == "kms" and result["EvalDecision"] == "implicitDeny":
+        return "a policy of the key may allow them"
+    return None

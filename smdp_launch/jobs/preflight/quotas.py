@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from smdp_launch.catalog.hosting.quotas import SERVERLESS, of_endpoints, of_training, of_transforms
@@ -18,8 +19,46 @@ from smdp_launch.rules.base.facts import Problem
 #: Makes a client that retries by itself, unlike `Clients.sagemaker`.
 Service = Callable[[str], Any]
 
-_MOST = 50  # running jobs, or endpoints, whose instances are counted
+_PAGE = 100  # the service's limit
+_MOST = 500  # running jobs, or endpoints, whose instances are counted: each takes a call
 _DEFAULT_CONCURRENCY = 5  # as in the request
+
+
+@dataclass
+class _Use:
+    """What is in use: instances by type, or by the name of the quota."""
+
+    what: str
+    counts: Counter[str] = field(default_factory=Counter)
+    is_complete: bool = True
+
+    def __getitem__(self, name: str) -> int:
+        return self.counts[name]
+
+    def shown(self, name: str) -> str:
+        return str(self[name]) if self.is_complete else f"at least {self[name]}"
+
+    def as_result(self, numbers: str) -> str:
+        """``numbers``, which the quota allows. Raises NotChecked if not everything was counted."""
+        if self.is_complete:
+            return numbers
+        raise NotChecked(f"{numbers}; there are more than {_MOST} {self.what}, and the others were not counted")
+
+    def listed(self, call: Callable[..., Any], answer_field: str, **arguments: str) -> Iterator[dict[str, Any]]:
+        """The summaries of all pages of a List call, up to a bound."""
+        count = 0
+        token: dict[str, str] = {}
+        while True:
+            answer = call(MaxResults=_PAGE, **arguments, **token)
+            for one in answer[answer_field]:
+                if count == _MOST:
+                    self.is_complete = False
+                    return
+                count += 1
+                yield one
+            if not answer.get("NextToken"):
+                return
+            token = {"NextToken": answer["NextToken"]}
 
 
 def training_quota(account: Account) -> Iterator[Problem | str]:
@@ -35,12 +74,12 @@ def training_quota(account: Account) -> Iterator[Problem | str]:
     limits = [_limit(account.service, of_training(kind, spot=spot)) for kind, _ in wanted]
     hosts = _training_hosts(account.service, spot)
     numbers = "; ".join(
-        f"{f'{kind}: ' if len(wanted) > 1 else ''}limit {limit}, in use {hosts[kind]}, needed {needed}"
+        f"{f'{kind}: ' if len(wanted) > 1 else ''}limit {limit}, in use {hosts.shown(kind)}, needed {needed}"
         for (kind, needed), limit in zip(wanted, limits, strict=True)
     )
     fits = [hosts[kind] + needed <= limit for (kind, needed), limit in zip(wanted, limits, strict=True)]
     if all(fits) if needs_all else any(fits):
-        yield numbers
+        yield hosts.as_result(numbers)
         return
     small = [one for one, is_enough in zip(wanted, fits, strict=True) if not is_enough]
     names = " or ".join(f"'{of_training(kind, spot=spot)}'" for kind, _ in small)
@@ -79,9 +118,9 @@ def hosting_quota(spec: JobSpec, service: Service, own: str = "") -> Iterator[Pr
     limit = _limit(service, name)
     sagemaker = service("sagemaker")
     used = _transform_hosts(sagemaker) if serve.kind == "batch" else _endpoint_use(sagemaker, own)
-    numbers = f"limit {limit}, in use {used[name]}, needed {needed}"
+    numbers = f"limit {limit}, in use {used.shown(name)}, needed {needed}"
     if used[name] + needed <= limit:
-        yield numbers
+        yield used.as_result(numbers)
         return
     at, what = ("serve", "instance_type"), f"{needed} x {serve.instance_type}"
     if serve.kind == "serverless":
@@ -108,41 +147,38 @@ def _limit(service: Service, name: str) -> int:
     raise NotChecked(f"Service Quotas does not list {name!r}")
 
 
-def _training_hosts(service: Service, spot: bool) -> Counter[str]:
+def _training_hosts(service: Service, spot: bool) -> _Use:
     """The hosts of the jobs that run, by instance type."""
-    sagemaker = service("sagemaker")
-    listed = sagemaker.list_training_jobs(StatusEquals="InProgress", MaxResults=_MOST)
-    names = [one["TrainingJobName"] for one in listed["TrainingJobSummaries"]]
-    jobs = [sagemaker.describe_training_job(TrainingJobName=name) for name in names]
-    used = Counter[str]()
-    for one in (job["ResourceConfig"] for job in jobs if bool(job.get("EnableManagedSpotTraining")) == spot):
-        used.update(hosts_by_type(one))
+    sagemaker, used = service("sagemaker"), _Use("running jobs")
+    for summary in used.listed(sagemaker.list_training_jobs, "TrainingJobSummaries", StatusEquals="InProgress"):
+        job = sagemaker.describe_training_job(TrainingJobName=summary["TrainingJobName"])
+        if bool(job.get("EnableManagedSpotTraining")) == spot:
+            used.counts.update(hosts_by_type(job["ResourceConfig"]))
     return used
 
 
-def _endpoint_use(sagemaker: Any, own: str) -> Counter[str]:
+def _endpoint_use(sagemaker: Any, own: str) -> _Use:
     """What the endpoints have, by the names of the quotas. A variant whose hosts are added or removed has as many as
     wanted."""
-    used = Counter[str]()
-    for summary in sagemaker.list_endpoints(MaxResults=_MOST)["Endpoints"]:
+    used = _Use("endpoints")
+    for summary in used.listed(sagemaker.list_endpoints, "Endpoints"):
         if summary["EndpointStatus"] == "Failed" or summary["EndpointName"] == own:
             continue
         endpoint = sagemaker.describe_endpoint(EndpointName=summary["EndpointName"])
         wanted = {one["VariantName"]: one.get("DesiredInstanceCount") for one in endpoint.get("ProductionVariants", ())}
         config = sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
         for one in config["ProductionVariants"]:
-            used[SERVERLESS] += int(one.get("ServerlessConfig", {}).get("MaxConcurrency", 0))
+            used.counts[SERVERLESS] += int(one.get("ServerlessConfig", {}).get("MaxConcurrency", 0))
             if "InstanceType" in one:
                 count = wanted.get(one["VariantName"]) or one.get("InitialInstanceCount", 0)
-                used[of_endpoints(one["InstanceType"])] += int(count)
+                used.counts[of_endpoints(one["InstanceType"])] += int(count)
     return used
 
 
-def _transform_hosts(sagemaker: Any) -> Counter[str]:
-    used = Counter[str]()
-    listed = sagemaker.list_transform_jobs(StatusEquals="InProgress", MaxResults=_MOST)
-    for summary in listed["TransformJobSummaries"]:
+def _transform_hosts(sagemaker: Any) -> _Use:
+    used = _Use("running transform jobs")
+    for summary in used.listed(sagemaker.list_transform_jobs, "TransformJobSummaries", StatusEquals="InProgress"):
         job = sagemaker.describe_transform_job(TransformJobName=summary["TransformJobName"])
         resources = job["TransformResources"]
-        used[of_transforms(resources["InstanceType"])] += int(resources["InstanceCount"])
+        used.counts[of_transforms(resources["InstanceType"])] += int(resources["InstanceCount"])
     return used

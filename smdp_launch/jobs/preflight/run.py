@@ -56,11 +56,11 @@ def preflight(clients: Clients, plan: Plan, ignored: Collection[str] = ()) -> Pr
         ignored: codes of checks to skip.
 
     Raises:
-        ServiceProblem: AWS cannot be reached.
+        ServiceProblem: AWS cannot be reached, and no problem was found before.
     """
     results = run(CHECKS, Account(plan, clients), ignored)
     unanswered = next((one for one in results if not one.answered), None)
-    if unanswered is not None:
+    if unanswered is not None and not any(one.problems for one in results):
         raise ServiceProblem(f"the account cannot be checked: {unanswered.note}")
     return Preflight(tuple(results))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 #: Descriptions by group id.
@@ -13,23 +14,24 @@ Groups = Mapping[str, Mapping[str, Any]]
 EVERYTHING = (-1, -1)
 
 
-def closed(
-    groups: Groups, source: Sequence[str], target: Sequence[str], ports: tuple[int, int], addresses: Sequence[str] = ()
-) -> bool:
-    """Whether members of the ``source`` groups cannot reach members of ``target`` on all ``ports``.
+@dataclass(frozen=True)
+class Peers:
+    """One end of the traffic: its groups, and its addresses or address ranges, for rules that name these."""
 
-    Args:
-        addresses: the address ranges of the members, for rules that name addresses instead of groups.
-    """
-    out = any(_allows(groups[one]["IpPermissionsEgress"], target, ports, addresses) for one in source)
-    into = any(_allows(groups[one]["IpPermissions"], source, ports, addresses) for one in target)
+    groups: Sequence[str]
+    addresses: Sequence[str] = ()
+
+
+def closed(groups: Groups, source: Peers, target: Peers, ports: tuple[int, int]) -> bool:
+    """Whether ``source`` cannot reach ``target`` on all ``ports``. A rule names the other end: outbound rules name the
+    target, inbound rules the source."""
+    out = any(_allows(groups[one]["IpPermissionsEgress"], target, ports) for one in source.groups)
+    into = any(_allows(groups[one]["IpPermissions"], source, ports) for one in target.groups)
     return not (out and into)
 
 
-def _allows(
-    rules: Sequence[Mapping[str, Any]], peers: Sequence[str], ports: tuple[int, int], addresses: Sequence[str]
-) -> bool:
-    return any(_opens(one, ports) and _names(one, peers, addresses) for one in rules)
+def _allows(rules: Sequence[Mapping[str, Any]], peers: Peers, ports: tuple[int, int]) -> bool:
+    return any(_opens(one, ports) and _names(one, peers) for one in rules)
 
 
 def _opens(rule: Mapping[str, Any], ports: tuple[int, int]) -> bool:
@@ -40,12 +42,12 @@ def _opens(rule: Mapping[str, Any], ports: tuple[int, int]) -> bool:
     return bool(rule.get("FromPort", 0) <= ports[0] and ports[1] <= rule.get("ToPort", 65535))
 
 
-def _names(rule: Mapping[str, Any], peers: Sequence[str], addresses: Sequence[str]) -> bool:
+def _names(rule: Mapping[str, Any], peers: Peers) -> bool:
     """Whether the rule names one of the groups, or ranges that cover all of the addresses."""
-    if any(one["GroupId"] in peers for one in rule.get("UserIdGroupPairs", [])):
+    if any(one["GroupId"] in peers.groups for one in rule.get("UserIdGroupPairs", [])):
         return True
     ranges = [ipaddress.ip_network(one["CidrIp"], strict=False) for one in rule.get("IpRanges", [])]
-    own = [ipaddress.ip_network(one, strict=False) for one in addresses]
+    own = [ipaddress.ip_network(one, strict=False) for one in peers.addresses]
     return bool(own) and all(any(_within(one, other) for other in ranges) for one in own)
 
 

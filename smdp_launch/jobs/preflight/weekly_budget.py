@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -11,8 +11,10 @@ from smdp_launch.catalog.prices import PriceTableProblem
 from smdp_launch.jobs.preflight.check import Account, NotChecked
 from smdp_launch.jobs.records.folders import known_folders
 from smdp_launch.jobs.records.history import LOCAL, ends, launches
+from smdp_launch.jobs.records.lines import Launch
+from smdp_launch.jobs.records.outcome import NO_JOB
 from smdp_launch.jobs.spending.groups import start_of_week, week_of
-from smdp_launch.jobs.spending.ledger import Ledger, Prices, Spent
+from smdp_launch.jobs.spending.ledger import Ledger, Open, Prices, Spent
 from smdp_launch.jobs.status.list_jobs import update_statuses
 from smdp_launch.rules.base.facts import Problem
 from smdp_launch.units import count
@@ -40,11 +42,12 @@ def weekly_budget(account: Account) -> Iterator[Problem | str]:
     most = plan.sweep_bounds.usd if plan.sweep_bounds is not None else plan.billing.usd
     if most is None:
         raise NotChecked("the price of the job is not known")
-    ended = ends()
-    running = [one for one in launches() if one.where != LOCAL and one.job not in ended]
-    update_statuses(running, account.clients.on_waiting)  # a job that has ended costs less than it could have
+    # A job that has ended costs less than it could have, and one that was never accepted costs nothing.
+    running = [(one, folder) for folder in _folders() for one in _running(folder, now) if one.job != plan.job]
+    launched, places = [one for one, _ in running], {one.job: folder for one, folder in running}
+    known = update_statuses(launched, account.clients.on_waiting, places)
     try:
-        spent = week_spent(now, plan.job)
+        spent = week_spent(now, plan.job, known.never_accepted)
     except PriceTableProblem as problem:
         raise NotChecked(str(problem)) from problem
     unknown = f", and {count(spent.unknown, 'cost')} of this week not known" if spent.unknown else ""
@@ -58,18 +61,32 @@ def weekly_budget(account: Account) -> Iterator[Problem | str]:
     yield Problem(_AT, message, f"{help_} --by week` shows what was spent")
 
 
-def week_spent(now: datetime, without: str = "") -> WeekSpent:
+def _folders() -> list[Path]:
+    return list(dict.fromkeys([Path.cwd(), *known_folders()]))
+
+
+def _running(folder: Path, now: datetime) -> Iterator[Launch]:
+    """The launches on AWS in the week of ``now`` without a recorded end."""
+    ended, begin = ends(folder), start_of_week(now)
+    for one in launches(folder):
+        if one.where != LOCAL and one.job not in ended and datetime.fromisoformat(one.time) >= begin:
+            yield one
+
+
+def week_spent(now: datetime, without: str = "", never_accepted: Collection[str] = ()) -> WeekSpent:
     """What was spent in the ISO week of ``now``, in all folders from which this user launched jobs on this machine.
 
     Args:
         without: the name of a job that is not counted.
+        never_accepted: the names of jobs that cost nothing.
 
     Raises:
         PriceTableProblem: a fetched price table cannot be used.
     """
-    folders = dict.fromkeys([Path.cwd(), *known_folders()])
     prices, begin = Prices(), start_of_week(now)
-    rows = [one for folder in folders for one in Ledger(prices, now, folder).rows if one.name != without]
+    current = {job: Open(NO_JOB.summary, 0) for job in never_accepted}
+    ledgers = [Ledger(prices, now, folder, current) for folder in _folders()]
+    rows = [one for ledger in ledgers for one in ledger.rows if one.name != without]
     costs = [_cost_since(one, begin) for one in rows if one.kind == "endpoint" or one.began >= begin]
     return WeekSpent(sum(one for one in costs if one is not None), costs.count(None))
 

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from smdp_launch.disk import why
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.file_lock import LockTimeout, locked
+from smdp_launch.jobs.records.current_folder import require_current_folder
 from smdp_launch.jobs.records.folders import remember_folder
-from smdp_launch.jobs.records.lines import End, InputRate, Launch, Notified, Retained
+from smdp_launch.jobs.records.lines import NEVER_ACCEPTED, End, InputRate, Launch, Notified, Retained
 from smdp_launch.private_files import NotPrivate, check_folder, make_folder, open_file, read_bytes
 from smdp_launch.saved_versions import NewerVersion, check_folder_version, write_folder_version
 from smdp_launch.systems import IS_WINDOWS
@@ -172,17 +173,18 @@ def write_entry(entry: Any, what: str = "the launch") -> None:
         raise EnvironmentProblem(f"{what} cannot be recorded in {path}: {why(error, path)}") from error
 
 
-def record_end(job: str, outcome: Outcome, now: datetime) -> None:
-    """Record how ``job`` ended, if it was launched from this folder and its end is not recorded yet.
+def record_end(job: str, outcome: Outcome, now: datetime, beside: Path | None = None) -> None:
+    """Record how ``job`` ended, if it was launched from this folder, or from ``beside``, and its end is not recorded
+    yet. The end of a job may follow the record that it was never accepted: another account may have been asked.
 
     A write error is ignored: commands that only show a job also work in a read-only folder.
     """
-    folder = existing_state_folder()
+    folder = existing_state_folder(beside)
     if folder is None or not (folder / _FILE).exists():
         return
     with suppress(OSError, EnvironmentProblem), _opened(folder / _FILE) as file:
-        launched, ended = find_launch(job), ends()
-        if launched is None or job in ended:
+        launched, known = find_launch(job, beside), ends(beside).get(job)
+        if launched is None or (known is not None and (known.ended != NEVER_ACCEPTED or outcome.status == known.ended)):
             return
         usd = _usd(launched, outcome)
         code = int(outcome.exit_code)
@@ -250,13 +252,17 @@ def launches(beside: Path | None = None) -> list[Launch]:
 
 
 def ends(beside: Path | None = None) -> dict[str, End]:
-    """The recorded ends of the jobs that were launched from the current folder, or from ``beside``, by job name."""
-    return {one.job: one for one in entries(End, beside)}
+    """The recorded ends of the jobs that were launched from the current folder, or from ``beside``, by job name. A job
+    that was never accepted may have been launched again later: the resumption of a job has the same name each time."""
+    found = {one.job: one for one in entries(End, beside)}
+    absent = {one.job: one.time for one in found.values() if one.ended == NEVER_ACCEPTED}
+    again = {one.job for one in (launches(beside) if absent else ()) if one.time > absent.get(one.job, one.time)}
+    return {job: one for job, one in found.items() if job not in again}
 
 
-def find_launch(job: str | None = None) -> Launch | None:
+def find_launch(job: str | None = None, beside: Path | None = None) -> Launch | None:
     """The launch of ``job``; without ``job``, the last launch."""
-    return next((one for one in reversed(launches()) if job in (None, one.job)), None)
+    return next((one for one in reversed(launches(beside)) if job in (None, one.job)), None)
 
 
 #: The NAME that stands for the job that was launched last.
@@ -271,7 +277,9 @@ def resolve_name(name: str | None) -> Launch | None:
 
     Raises:
         Refused: several jobs have this prefix.
+        EnvironmentProblem: the current folder was deleted.
     """
+    require_current_folder()
     exact = find_launch(name)
     if name is None or exact is not None:
         return exact

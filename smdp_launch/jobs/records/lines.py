@@ -54,12 +54,16 @@ class Launch:
         return self.price
 
 
+#: `End.ended` of a job or a sweep that its service does not know.
+NEVER_ACCEPTED = "NeverAccepted"
+
+
 @dataclass(frozen=True)
 class End:
     """How a job ended.
 
     Args:
-        ended: the service's TrainingJobStatus.
+        ended: the service's TrainingJobStatus, or `NEVER_ACCEPTED`.
         time: when this tool saw the end.
         billable_seconds: of one host, as the service counts them.
         usd: the cost of all hosts for these seconds, at the price of the launch; None if the price is unknown.

@@ -24,6 +24,15 @@ def local_cloud_folder() -> Path:
     return named_folder() or state_folder() / "local"
 
 
+def known_cloud_folder() -> Path:
+    """The same folder, for a command that only reads it: no folder is created.
+
+    Raises:
+        EnvironmentProblem: it is below the home folder of an unknown user, or another user may have prepared it.
+    """
+    return named_folder() or (existing_state_folder() or Path(STATE_FOLDER).absolute()) / "local"
+
+
 def named_folder() -> Path | None:
     """The folder that the environment names; None without one.
 
@@ -50,7 +59,7 @@ def file_systems() -> LocalFileSystems:
     from smdp_launch.localcloud.client import file_systems as local
     from smdp_launch.localcloud.client.connect import LocalCloudError
 
-    folder = named_folder() or (existing_state_folder() or Path(STATE_FOLDER).absolute()) / "local"
+    folder = known_cloud_folder()
     if folder.exists():
         with private_state():
             check_folder(folder)

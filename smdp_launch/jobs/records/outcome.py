@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from smdp_launch.errors import ExitCode
+from smdp_launch.jobs.records.lines import NEVER_ACCEPTED
 from smdp_launch.plain_text import plain_lines
 from smdp_launch.request.names import S3Location
 
@@ -40,6 +41,10 @@ class Outcome:
     billable_seconds: int | None = None
     checkpoints: str | None = None
     instance_type: str | None = None
+
+
+#: Of a launch that its service does not know: it was refused, or interrupted before the job was created.
+NO_JOB = Outcome(NEVER_ACCEPTED, ExitCode.SERVICE, "never accepted by the service", billable_seconds=0)
 
 
 def with_model_found(client: Callable[[str], Any], described: Mapping[str, Any]) -> Mapping[str, Any]:

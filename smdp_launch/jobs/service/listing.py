@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,17 +15,25 @@ PAGE = 100  # the service's limit
 def newest_first(
     clients: Clients, call: Callable[..., Mapping[str, Any]], field: str, what: str, size: int = PAGE, **arguments: Any
 ) -> Iterator[Mapping[str, Any]]:
+    """The summaries of all pages of `newest_pages`."""
+    for page in newest_pages(clients, call, field, what, size, **arguments):
+        yield from page
+
+
+def newest_pages(
+    clients: Clients, call: Callable[..., Mapping[str, Any]], field: str, what: str, size: int = PAGE, **arguments: Any
+) -> Iterator[Sequence[Mapping[str, Any]]]:
     """The summaries in ``field`` of each page of a List call, the newest resource first.
 
     Args:
         what: as of `call_with_retries`, which raises for each page.
-        size: of a page.
+        size: of a page, at most.
     """
     token: dict[str, str] = {}
     arguments |= {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": size}
     while True:
         answer = call_with_retries(clients, what, partial(call, **arguments, **token))
-        yield from answer[field]
+        yield answer[field]
         if "NextToken" not in answer:
             return
         token = {"NextToken": answer["NextToken"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,25 +15,67 @@ from smdp_launch.jobs.service.retry_policy import RetryPolicy, Waiting
 
 _Answer = TypeVar("_Answer")
 
+#: Seconds of an outage after which those that wait for a job or a sweep give up.
+LONGEST_OUTAGE = 86400.0
+#: Seconds by which a failure of a retry may be late. A longer delay means that this machine slept, on a system whose
+#: monotonic clock runs on during sleep.
+_LATEST_FAILURE = 600.0
+
 
 class Outage:
-    """The time from the first failed call to the next successful one."""
+    """The time from the first failed call to the next successful one.
 
-    def __init__(self, policy: RetryPolicy) -> None:
-        self._policy = policy
+    Args:
+        latest: seconds after the start of a retry within which it fails, if it does. The time after a later failure
+            counts from this failure, since the machine slept.
+
+    Attributes:
+        tries: how many have failed.
+        lasted: seconds from the first failure to the last one, without the time in which the machine slept.
+    """
+
+    def __init__(
+        self, policy: RetryPolicy, clock: Callable[[], float] = time.monotonic, latest: float = _LATEST_FAILURE
+    ) -> None:
+        self._policy, self._clock, self._latest = policy, clock, latest
         self._since = 0.0  # seconds since 1970
+        self._counts_from = self._retry_due = 0.0  # by the clock
         self.tries = 0
+        self.lasted = 0.0
 
     def record_failure(self, what: str, error: Exception) -> Waiting:
-        self._since = self._since if self.tries else time.time()
+        now = self._clock()
+        if not self.tries:
+            self._since = time.time()
+        if not self.tries or now - self._retry_due > self._latest:
+            self._counts_from = now
         self.tries += 1
-        return Waiting(what, reason(error), self._since, self._policy.gap(self.tries), error_kind(error))
+        self.lasted = now - self._counts_from
+        waiting = Waiting(what, reason(error), self._since, self._policy.gap(self.tries), error_kind(error))
+        self._retry_due = now + waiting.again_in
+        return waiting
 
     def record_success(self) -> float | None:
-        """End the outage. Return how many seconds it lasted; None if there was none."""
+        """End the outage. Return how many seconds it lasted, sleep included; None if there was none."""
         lasted = time.time() - self._since if self.tries else None
-        self.tries = 0
+        self.tries, self.lasted = 0, 0.0
         return lasted
+
+
+@contextmanager
+def waiting_for_recovery(clients: Clients, longest: float = LONGEST_OUTAGE) -> Iterator[None]:
+    """Inside the context, `call_with_retries` retries calls as a follower does: until an outage, or the time with
+    expired credentials, has lasted ``longest`` seconds.
+
+    Args:
+        longest: `LONGEST_OUTAGE` at most.
+    """
+    before = clients.retry_policy
+    clients.retry_policy = before.until_recovered(min(longest, LONGEST_OUTAGE))
+    try:
+        yield
+    finally:
+        clients.retry_policy = before
 
 
 def call_with_retries(
@@ -58,28 +101,30 @@ def call_with_retries(
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
-    began, outage = time.time(), Outage(clients.retry_policy)
+    began, first = time.monotonic(), 0.0
+    outage = Outage(clients.retry_policy, time.monotonic, math.inf if is_transfer else _LATEST_FAILURE)
     while True:
         try:
             done = already_done() if already_done is not None and outage.tries else None
             return call() if done is None else done
         except (ClientError, BotoCoreError) as error:
             waiting = outage.record_failure(what, error)
-            _raise_if_exhausted(clients, waiting, outage.tries, waiting.since if is_transfer else began, error)
+            if outage.tries == 1 and not is_transfer:
+                first = time.monotonic() - began
+            _raise_if_exhausted(clients, waiting, outage.tries, first + outage.lasted, error)
             clients.on_waiting(waiting)
             if clients.interrupted.wait(waiting.again_in):
                 raise Interrupted(f"{waiting.what}: interrupted after {waiting.reason}") from error
         clients.renew(waiting.error_kind)
 
 
-def _raise_if_exhausted(clients: Clients, waiting: Waiting, tries: int, began: float, error: Exception) -> None:
+def _raise_if_exhausted(clients: Clients, waiting: Waiting, tries: int, lasted: float, error: Exception) -> None:
     if waiting.error_kind is ErrorKind.FINAL:
         raise ServiceProblem(f"{waiting.what}: {waiting.reason}") from error
     if waiting.error_kind is ErrorKind.CREDENTIALS and tries >= clients.retry_policy.credential_tries:
         raise EnvironmentProblem(
             f"{waiting.what}: {waiting.reason}; renew your AWS credentials, for example with `aws sso login`"
         ) from error
-    lasted = time.time() - began
     if lasted + waiting.again_in > clients.retry_policy.total:
         raise ServiceProblem(f"{waiting.what}: {waiting.reason} ({tries} tries in {lasted:.0f} s)") from error
 

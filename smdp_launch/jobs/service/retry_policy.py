@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 
 from smdp_launch.jobs.service.error_kinds import ErrorKind
 
@@ -23,6 +24,11 @@ class RetryPolicy:
     longest_gap: float = 30.0
     total: float = 60.0
     credential_tries: int = 5
+
+    def until_recovered(self, longest: float) -> RetryPolicy:
+        """The same gaps, for an outage that lasts up to ``longest`` seconds. In that time the user can renew the
+        credentials too, so the number of tries does not matter."""
+        return replace(self, total=longest, credential_tries=sys.maxsize)
 
     def gap(self, tries: int) -> float:
         """The gap after ``tries`` failed tries, with jitter: clients that were refused together do not retry

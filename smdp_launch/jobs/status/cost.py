@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from smdp_launch.catalog.prices import PriceTable
 from smdp_launch.jobs.records.history import LOCAL, find_launch
-from smdp_launch.jobs.status.description import Description, end_of
+from smdp_launch.jobs.status.description import Description, billed_seconds
 
 
 def price_of(described: Description, where: str, prices: PriceTable | None = None) -> float | None:
@@ -21,13 +21,10 @@ def price_of(described: Description, where: str, prices: PriceTable | None = Non
 
 
 def usd(described: Description, price: float | None) -> float | None:
-    """The cost until now of all hosts, in USD: the service bills from the start of training until its end."""
+    """The cost until now of all hosts, in USD."""
     if price is None:
         return None
     ended = described.outcome
     if ended is not None and ended.billable_seconds is not None:
         return price * described.hosts * ended.billable_seconds / 3600
-    if described.training_started is None:
-        return 0.0
-    seconds = (end_of(described) - described.training_started).total_seconds()
-    return price * described.hosts * max(0.0, seconds) / 3600
+    return price * described.hosts * billed_seconds(described) / 3600

@@ -16,6 +16,9 @@ from smdp_launch.jobs.status.interrupted_resume import explain_never_created
 from smdp_launch.plain_text import without_controls
 from smdp_launch.units import count, listed
 
+#: The secondary statuses in which a job waits for hosts.
+PENDING = frozenset({"Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack"})
+
 
 @dataclass(frozen=True)
 class Step:
@@ -138,6 +141,21 @@ def _steps(transitions: Sequence[Mapping[str, Any]], now: datetime | None) -> It
         seconds = ((end or one.get("EndTime", began)) - began).total_seconds()
         message = without_controls(str(one.get("StatusMessage", "")))
         yield Step(str(one["Status"]), message, began, max(0.0, seconds))
+
+
+def billed_seconds(described: Description) -> float:
+    """Seconds until now for which the service bills each host: from the start of training to the end, without the time
+    after an interruption of spot capacity in which the job has no hosts."""
+    began, end, has_hosts = described.training_started, end_of(described), True
+    if began is None:
+        return 0.0
+    billed = (end - began).total_seconds()
+    ends = [*(one.began for one in described.steps[1:]), end]
+    for step, until in zip(described.steps, ends, strict=False):
+        has_hosts = step.status != "Interrupted" and (has_hosts or step.status not in PENDING)
+        if not has_hosts:
+            billed -= max(0.0, (until - max(step.began, began)).total_seconds())
+    return max(0.0, billed)
 
 
 def end_of(described: Description) -> datetime:

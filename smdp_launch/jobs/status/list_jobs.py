@@ -6,18 +6,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from itertools import islice
-from typing import Any
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from smdp_launch.errors import SmdpError
+from smdp_launch.errors import ServiceProblem, SmdpError
 from smdp_launch.jobs.records.history import LOCAL, ends, launches, record_end
-from smdp_launch.jobs.records.lines import End, Launch
-from smdp_launch.jobs.records.outcome import ENDED
+from smdp_launch.jobs.records.lines import NEVER_ACCEPTED, End, Launch
+from smdp_launch.jobs.records.outcome import ENDED, NO_JOB
 from smdp_launch.jobs.service.clients import Clients, connection, ignore_waiting
-from smdp_launch.jobs.service.listing import PAGE, newest_first
+from smdp_launch.jobs.service.listing import PAGE, newest_first, newest_pages
 from smdp_launch.jobs.service.retry_policy import Waiting
-from smdp_launch.jobs.status.description import describe
+from smdp_launch.jobs.status.description import describe, describe_training_job
+from smdp_launch.jobs.status.interrupted_resume import is_unknown
 
 _CLOCK_SKEW = timedelta(days=1)  # the local clock may be ahead of the service's by so much
+#: After this time, a job that the service does not know is recorded as never accepted. Before, it may run in another
+#: account: a training job runs for 28 days at most.
+_LONGEST_JOB = timedelta(days=28)
+
+
+_NO_LIST = "the jobs cannot be listed"
 
 
 @dataclass(frozen=True)
@@ -91,9 +100,12 @@ def jobs_of_folder(
     launched, ended = [one for one in reversed(launches()) if wanted.includes_launch(one)], ends()
     if wanted.status is None:
         launched = launched[:most]
-    statuses, problems = update_statuses([one for one in launched if one.job not in ended], on_waiting)
+    found = update_statuses([one for one in launched if one.job not in ended], on_waiting)
     ended = ends()  # with the jobs whose end was just recorded
-    jobs = [_listed(one, ended.get(one.job), statuses.get(one.job), problems.get(place_of(one))) for one in launched]
+    jobs = [
+        _listed(one, ended.get(one.job), found.statuses.get(one.job), found.problems.get(place_of(one)))
+        for one in launched
+    ]
     return [one for one in jobs if wanted.status in (None, one.status)][:most]
 
 
@@ -105,11 +117,28 @@ def place_of(launch: Launch) -> Place:
     return launch.where, launch.state
 
 
+class Update(NamedTuple):
+    """Args:
+    statuses: by job or sweep.
+    problems: by place: its service could not be asked.
+    never_accepted: jobs and sweeps that their service does not know.
+    """
+
+    statuses: dict[str, str]
+    problems: dict[Place, str]
+    never_accepted: set[str]
+
+
 def update_statuses(
-    running: Sequence[Launch], on_waiting: Callable[[Waiting], None]
-) -> tuple[dict[str, str], dict[Place, str]]:
-    """The statuses by job, and the errors by place, of jobs without a recorded end. The ends of training jobs are
-    recorded in the history. A job that its service does not know has no status."""
+    running: Sequence[Launch],
+    on_waiting: Callable[[Waiting], None],
+    folders: Mapping[str, Path] = MappingProxyType({}),
+) -> Update:
+    """The statuses of jobs without a recorded end. The ends of training jobs are recorded in the history.
+
+    Args:
+        folders: by job, where it was launched; the current folder for the others.
+    """
     statuses: dict[str, str] = {}
     problems: dict[Place, str] = {}
     for place in dict.fromkeys(place_of(one) for one in running):
@@ -118,13 +147,18 @@ def update_statuses(
                 clients.on_waiting = on_waiting
                 here = [one for one in running if place_of(one) == place]
                 known = _find(clients, [one for one in here if not one.sweep])
-                _record_ends(clients, known)
+                _record_ends(clients, known, folders)
                 known |= _of_sweeps(clients, [one.job for one in here if one.sweep])
         except SmdpError as error:
             problems[place] = str(error)
         else:
             statuses |= known
-    return statuses, problems
+    absent = [one for one in running if one.job not in statuses and place_of(one) not in problems]
+    now = datetime.now(timezone.utc)
+    for one in absent:
+        if now - datetime.fromisoformat(one.time) > _LONGEST_JOB:
+            record_end(one.job, NO_JOB, now, folders.get(one.job))
+    return Update(statuses, problems, {one.job for one in absent})
 
 
 def _of_sweeps(clients: Clients, names: Sequence[str]) -> dict[str, str]:
@@ -138,39 +172,58 @@ def _of_sweeps(clients: Clients, names: Sequence[str]) -> dict[str, str]:
     return statuses
 
 
-def _record_ends(clients: Clients, statuses: Mapping[str, str]) -> None:
+def _record_ends(clients: Clients, statuses: Mapping[str, str], folders: Mapping[str, Path]) -> None:
     for job in (job for job, status in statuses.items() if status in ENDED):
         outcome = describe(clients, job).outcome
         if outcome is not None:
-            record_end(job, outcome, datetime.now(timezone.utc))
+            record_end(job, outcome, datetime.now(timezone.utc), folders.get(job))
 
 
 def _listed(launch: Launch, end: End | None, status: str | None, problem: str | None) -> ListedJob:
     time = datetime.fromisoformat(launch.time)
     if end is not None:
         paid = (launch.hosts, end.billable_seconds, end.usd, launch.most_usd)
-        return ListedJob(launch.job, launch.where, time, end.ended, end.summary, *paid)
-    summary = status or ("unknown" if problem is not None else "never accepted by the service")
+        known = end.ended if end.ended != NEVER_ACCEPTED else None
+        return ListedJob(launch.job, launch.where, time, known, end.summary, *paid)
+    summary = status or ("unknown" if problem is not None else NO_JOB.summary)
     return ListedJob(
         launch.job, launch.where, time, status, summary, launch.hosts, most_usd=launch.most_usd, problem=problem
     )
 
 
 def _find(clients: Clients, launched: Sequence[Launch]) -> dict[str, str]:
-    """The statuses of the jobs that the service knows. Jobs older than all of them are not listed."""
+    """The statuses of the jobs that the service knows. Jobs older than all of them are not listed. The account may have
+    many other jobs: when as many pages were listed as jobs are left, each of these is described."""
     if not launched:
         return {}
-    jobs = {one.job for one in launched}
+    missing = {one.job for one in launched}
     since = min(datetime.fromisoformat(one.time) for one in launched) - _CLOCK_SKEW
     statuses: dict[str, str] = {}
-    for one in _all(clients, PAGE, CreationTimeAfter=since):
-        if one["TrainingJobName"] in jobs:
-            statuses[one["TrainingJobName"]] = one["TrainingJobStatus"]
-        if len(statuses) == len(jobs):
+    call, what = clients.sagemaker.list_training_jobs, _NO_LIST
+    pages = newest_pages(clients, call, "TrainingJobSummaries", what, CreationTimeAfter=since)
+    for number, page in enumerate(pages, 1):
+        listed = {one["TrainingJobName"]: one["TrainingJobStatus"] for one in page}
+        statuses |= {job: listed[job] for job in missing & listed.keys()}
+        missing -= listed.keys()
+        if len(missing) <= number:
             break
+    for job in sorted(missing):
+        status = _status(clients, job)
+        if status is not None:
+            statuses[job] = status
     return statuses
 
 
+def _status(clients: Clients, job: str) -> str | None:
+    """None if the service does not know the job."""
+    try:
+        return str(describe_training_job(clients, job)["TrainingJobStatus"])
+    except ServiceProblem as error:
+        if not is_unknown(error.__cause__):
+            raise
+        return None
+
+
 def _all(clients: Clients, size: int, **arguments: Any) -> Iterator[Mapping[str, Any]]:
-    call, what = clients.sagemaker.list_training_jobs, "the jobs cannot be listed"
-    return newest_first(clients, call, "TrainingJobSummaries", what, size, **arguments)
+    call = clients.sagemaker.list_training_jobs
+    return newest_first(clients, call, "TrainingJobSummaries", _NO_LIST, size, **arguments)

@@ -1,28 +1,35 @@
 """Downloads one S3 object to one file, which appears only when it is complete.
 
 Until then its bytes are in ``.NAME.ETAG.part`` beside it. A new download of the same object continues at the end of
-that file, after a lost connection, a Ctrl-C or a power failure; it makes no request if the file is complete.
+that file, after a lost connection or a Ctrl-C; it makes no request if the file is complete. After a power failure, the
+last bytes of the file may be zeros that were never written: a download continues at a byte that is surely on disk.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from smdp_launch.disk import why
-from smdp_launch.errors import EnvironmentProblem, Refused
+from smdp_launch.errors import EnvironmentProblem, Interrupted, Refused, ServiceProblem
 from smdp_launch.file_lock import LockTimeout, locked
 from smdp_launch.jobs.service.clients import Clients
-from smdp_launch.jobs.service.retry import as_service_problem, call_with_retries
+from smdp_launch.jobs.service.error_kinds import ErrorKind, error_kind
+from smdp_launch.jobs.service.retry import Outage, as_service_problem, call_with_retries
 from smdp_launch.jobs.transfer.results import Result
 
 _BLOCK = 1 << 20
-#: The download fails when so many connections in a row break without a byte.
-_ATTEMPTS = 5
+#: The bytes are synced to the disk each time that so many more have been written.
+_SYNC = 64 << 20
+#: Of the name in the name of a part file, in bytes: file systems allow 255, and the tag and the suffix need the rest.
+_LONGEST_NAME = 180
+_LONGEST_VERSION = 64
 
 #: Called with the size of the file.
 Progress = Callable[[int], None]
@@ -40,8 +47,7 @@ def fetch(clients: Clients, result: Result, path: Path, progress: Progress) -> P
         path.parent.mkdir(parents=True, exist_ok=True)
         with _part(path, result) as (file, part):
             _fill(clients, result, file, progress)
-            file.flush()
-            os.fsync(file.fileno())
+            _sync(file)
             return part
     except OSError as error:
         raise EnvironmentProblem(f"{path} cannot be written: {why(error, path)}") from error
@@ -63,8 +69,9 @@ def publish(part: Path, path: Path) -> None:
 def _part(path: Path, result: Result) -> Iterator[tuple[BinaryIO, Path]]:
     """Open the part file at its end. Delete part files of other versions of the object."""
     version = "".join(char for char in result.etag if char.isalnum())
-    part = path.with_name(f".{path.name}.{version}.part")
-    any_version = re.compile(rf"\.{re.escape(path.name)}\.[^.]*\.part")
+    name, version = _shortened(path.name, _LONGEST_NAME), _shortened(version, _LONGEST_VERSION)
+    part = path.with_name(f".{name}.{version}.part")
+    any_version = re.compile(rf"\.{re.escape(name)}\.[^.]*\.part")
     for other in path.parent.iterdir():
         if other != part and any_version.fullmatch(other.name):
             other.unlink()
@@ -72,28 +79,73 @@ def _part(path: Path, result: Result) -> Iterator[tuple[BinaryIO, Path]]:
         try:
             with locked(file.fileno(), part):
                 if file.tell() > result.size:
-                    file.seek(0)
-                    file.truncate()
+                    _cut(file, 0)
+                _cut(file, _surely_on_disk(file))
                 yield file, part
         except LockTimeout:
             raise Refused(f"another process is downloading {path}") from None
 
 
+def _shortened(name: str, most: int) -> str:
+    """The name, or a digest of a name of more than ``most`` bytes."""
+    encoded = os.fsencode(name)
+    return name if len(encoded) <= most else hashlib.sha256(encoded).hexdigest()
+
+
+def _surely_on_disk(file: BinaryIO) -> int:
+    """The number of bytes of a part file with its real content. It is the size, unless the machine was started after
+    the last write: then it is that of the last `_sync`, since a block may have been written after each."""
+    size = file.tell()
+    # The monotonic clock begins at the start of the machine or, after a sleep, seems to have begun later.
+    started = time.time() - time.monotonic()
+    if os.fstat(file.fileno()).st_mtime > started:
+        return size
+    return max(0, size - _BLOCK) // _SYNC * _SYNC
+
+
+def _cut(file: BinaryIO, size: int) -> None:
+    if file.tell() > size:
+        file.seek(size)
+        file.truncate()
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
 def _fill(clients: Clients, result: Result, file: BinaryIO, progress: Progress) -> None:
-    """Append the missing bytes. After a broken connection, continue at the same byte."""
+    """Append the missing bytes. After a broken connection, wait and continue at the same byte, for as long as the retry
+    policy allows without a byte."""
     from botocore.exceptions import HTTPClientError, IncompleteReadError
 
-    failed = 0
+    what, outage = f"{result.where} cannot be downloaded", Outage(clients.retry_policy)
     progress(file.tell())
     while file.tell() < result.size:
         before = file.tell()
-        with as_service_problem(f"{result.where} cannot be downloaded"):
-            try:
-                _append(clients, result, file, progress)
-            except (HTTPClientError, IncompleteReadError):
-                failed = 0 if file.tell() > before else failed + 1
-                if failed >= _ATTEMPTS:
-                    raise
+        try:
+            with as_service_problem(what):
+                try:
+                    _append(clients, result, file, progress)
+                except (HTTPClientError, IncompleteReadError) as error:
+                    if file.tell() > before:
+                        outage.record_success()
+                    _wait(clients, outage, what, error)
+        except ServiceProblem as problem:
+            if error_kind(problem.__cause__) is not ErrorKind.TEMPORARY:
+                raise
+            message = f"{problem}; run the command again: it continues at byte {file.tell()}"
+            raise ServiceProblem(message) from problem.__cause__
+
+
+def _wait(clients: Clients, outage: Outage, what: str, error: Exception) -> None:
+    """Wait for the next try. Raises ``error`` if the retries are exhausted, and Interrupted."""
+    waiting = outage.record_failure(what, error)
+    if outage.lasted + waiting.again_in > clients.retry_policy.total:
+        raise error
+    clients.on_waiting(waiting)
+    if clients.interrupted.wait(waiting.again_in):
+        raise Interrupted(f"{what}: interrupted after {waiting.reason}") from error
 
 
 def _append(clients: Clients, result: Result, file: BinaryIO, progress: Progress) -> None:
@@ -111,13 +163,15 @@ def _append(clients: Clients, result: Result, file: BinaryIO, progress: Progress
 
     answer = call_with_retries(clients, f"{result.where} cannot be downloaded", request, is_transfer=True)
     if start and not answer.get("ContentRange", "").startswith(f"bytes {start}-"):
-        file.seek(0)
-        file.truncate()  # the answer is the whole object, not the rest
+        _cut(file, 0)  # the answer is the whole object, not the rest
     # Not `with body`: that returns the raw response, which does not check the length.
     with closing(answer["Body"]) as body:
         try:
             while block := body.read(_BLOCK):
+                before = file.tell()
                 file.write(block)
+                if file.tell() // _SYNC > before // _SYNC:
+                    _sync(file)
                 progress(file.tell())
         except FlexibleChecksumError:
             file.truncate(0)  # S3 checks only whole objects: any of the bytes may be wrong

@@ -42,6 +42,19 @@ class LocalCloudError(Exception):
     """The local cloud cannot be used; the message says what happened and what to do."""
 
 
+class UnusableFolder(LocalCloudError):
+    """The state cannot be stored in this folder.
+
+    Args:
+        reason: a sentence without its full stop.
+        other: how to choose another folder, as one more sentence.
+    """
+
+    def __init__(self, reason: str, other: str) -> None:
+        super().__init__(f"{reason}. {other}")
+        self.reason = reason
+
+
 @dataclass(frozen=True)
 class Endpoint:
     """A running server. `access_key` and `secret_key` are valid for this server only."""
@@ -185,9 +198,9 @@ def _require_linux() -> None:
 def _unusable(state: StateFolder, error: OSError) -> LocalCloudError:
     if is_full(error):
         return _full(state)
-    return LocalCloudError(
-        f"Cannot store the local cloud's state in {state.root}: {error.strerror}. Choose a writable "
-        'folder, such as with: export SMDP_LOCAL_STATE="$(mktemp -d)/local"'
+    return UnusableFolder(
+        f"Cannot store the local cloud's state in {state.root}: {error.strerror}",
+        'Choose a writable folder, such as with: export SMDP_LOCAL_STATE="$(mktemp -d)/local"',
     )
 
 
@@ -195,8 +208,8 @@ def _full(state: StateFolder) -> LocalCloudError:
     return LocalCloudError(f"The local cloud cannot start: {full(state.root)}.")
 
 
-def _unsafe(error: NotPrivate) -> LocalCloudError:
-    return LocalCloudError(f"{error} (to use another folder, set SMDP_LOCAL_STATE)")
+def _unsafe(error: NotPrivate) -> UnusableFolder:
+    return UnusableFolder(str(error), "To use another folder, set SMDP_LOCAL_STATE.")
 
 
 def _join_or_start(state: StateFolder, deadline: float, join: bool) -> tuple[Endpoint, subprocess.Popen[bytes] | None]:

@@ -28,6 +28,11 @@ STREAMING = {
     "STREAMING-UNSIGNED-PAYLOAD-TRAILER": True,
 }
 ALLOWED_SKEW = timedelta(minutes=15)  # as AWS
+#: Services with AWS JSON, which have codes of their own for unknown keys and wrong clocks, with status 400. Quoted in
+#: https://github.com/aws/aws-sdk-php/issues/1114 (ECR, keys), https://github.com/JuliaCloud/AWS.jl/issues/206 (clocks)
+#: and https://github.com/aws/amazon-sagemaker-operator-for-k8s/issues/99 (SageMaker, keys).
+_JSON = frozenset({"ecr", "logs", "sagemaker"})
+_INVALID_TOKEN = "The security token included in the request is invalid."  # noqa: S105 (a message)
 _AUTHORIZATION = re.compile(
     r"AWS4-HMAC-SHA256\s+Credential=(?P<key>[^/,\s]+)/(?P<date>\d{8})/(?P<region>[\w-]+)/(?P<service>[\w.-]+)/aws4_request,"
     r"\s*SignedHeaders=(?P<headers>[\w;.-]+),\s*Signature=(?P<signature>[0-9a-f]{64})"
@@ -196,18 +201,24 @@ def with_token(holder: Holder, token: str, service: str) -> Holder:
     if holder.kind != "session":
         return holder
     if not hmac.compare_digest(token_hash(token), holder.session):
-        code = "InvalidToken" if service == "s3" else "InvalidClientTokenId"
-        raise ServiceError(code, "The security token included in the request is invalid.", 403)
+        raise ServiceError("InvalidToken", _INVALID_TOKEN, 403) if service == "s3" else _unknown_key(service)
     return replace(holder, token=token)
 
 
 def holder_of(access_key: str, service: str, credentials: Credentials) -> Holder:
     holder = credentials.holder(access_key)
-    if holder is None:
-        code = "InvalidAccessKeyId" if service == "s3" else "InvalidClientTokenId"
-        details = {"AWSAccessKeyId": access_key} if service == "s3" else {}
-        raise ServiceError(code, "This local cloud did not issue that access key.", 403, details)
-    return holder
+    if holder is not None:
+        return holder
+    if service == "s3":
+        details = {"AWSAccessKeyId": access_key}
+        raise ServiceError("InvalidAccessKeyId", "This local cloud did not issue that access key.", 403, details)
+    raise _unknown_key(service)
+
+
+def _unknown_key(service: str) -> ServiceError:
+    if service in _JSON:
+        return ServiceError("UnrecognizedClientException", _INVALID_TOKEN)
+    return ServiceError("InvalidClientTokenId", _INVALID_TOKEN, 403)
 
 
 def declared_hash(head: Head, claim: Claim) -> str:
@@ -267,9 +278,33 @@ def _check_date(claim: Claim, now: datetime) -> None:
     signed_at = read_time(claim.timestamp)
     if signed_at is None:
         raise _denied("A signed X-Amz-Date header is required.")
-    if abs(now - signed_at) > ALLOWED_SKEW or not claim.timestamp.startswith(claim.date):
-        code = "RequestTimeTooSkewed" if claim.service == "s3" else "SignatureDoesNotMatch"
-        raise ServiceError(code, f"The request was signed at {claim.timestamp}, which is not now.", 403)
+    if not claim.timestamp.startswith(claim.date):
+        text = f"The credential is for {claim.date}, and the request was signed at {claim.timestamp}."
+        raise ServiceError("SignatureDoesNotMatch", text, 403)
+    if abs(now - signed_at) > ALLOWED_SKEW:
+        raise _wrong_clock(claim, is_late=signed_at < now, now=now)
+
+
+def _wrong_clock(claim: Claim, *, is_late: bool, now: datetime) -> ServiceError:
+    """The error for a clock that differs from AWS's. STS has this message too:
+    https://github.com/aws/aws-cli/issues/6676."""
+    if claim.service == "s3":
+        text = "The difference between the request time and the current time is too large."
+        return ServiceError("RequestTimeTooSkewed", text, 403)
+    minutes = ALLOWED_SKEW // timedelta(minutes=1)
+    if is_late:
+        limit = f"earlier than {_written(now - ALLOWED_SKEW)} ({_written(now)} - {minutes} min.)"
+        text = f"Signature expired: {claim.timestamp} is now {limit}"
+    else:
+        limit = f"later than {_written(now + ALLOWED_SKEW)} ({_written(now)} + {minutes} min.)"
+        text = f"Signature not yet current: {claim.timestamp} is still {limit}"
+    if claim.service in _JSON:
+        return ServiceError("InvalidSignatureException", text)
+    return ServiceError("SignatureDoesNotMatch", text, 403)
+
+
+def _written(time: datetime) -> str:
+    return time.strftime("%Y%m%dT%H%M%SZ")
 
 
 def read_time(text: str) -> datetime | None:

@@ -10,7 +10,7 @@ from smdp_launch.localcloud.arns import REGION
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.protocol.requests import Action, Parameters, checked
-from smdp_launch.localcloud.services.filesystems import interface_of
+from smdp_launch.localcloud.services.filesystems import FSX_HOST, interface_of
 
 _S3_LIST = "pl-63a5400a"  # the prefix list of S3 in us-east-1
 _S3_SERVICE = f"com.amazonaws.{REGION}.s3"
@@ -40,7 +40,7 @@ class NetworkService:
         known = {interface_of(name): one for name, one in account.fsx.items()}
         ids = request.get("NetworkInterfaceIds")
         found = _selected(known, ids, "InvalidNetworkInterfaceID.NotFound", "networkInterface ID")
-        return {"NetworkInterfaces": [_interface(*one) for one in found]}
+        return {"NetworkInterfaces": [_interface(account, *one) for one in found]}
 
     def DescribeRouteTables(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         account, filters = self._account.read(), _filters(request, {"association.subnet-id", "vpc-id"})
@@ -53,10 +53,17 @@ class NetworkService:
 
     def DescribeVpcEndpoints(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         account, filters = self._account.read(), _filters(request, {"vpc-id", "service-name"})
-        vpcs = dict.fromkeys(one.vpc for one in account.subnets.values() if one.s3)
         if not _passes(filters, "service-name", _S3_SERVICE):
             return {"VpcEndpoints": []}
-        return {"VpcEndpoints": [_endpoint(account, one) for one in vpcs if _passes(filters, "vpc-id", one)]}
+        vpcs = dict.fromkeys(one.vpc for one in account.subnets.values() if _passes(filters, "vpc-id", one.vpc))
+        gateways = [one for one in vpcs if _subnets_with(account, one, s3=True)]
+        interfaces = [one for one in vpcs if _subnets_with(account, one, s3="interface")]
+        return {
+            "VpcEndpoints": [
+                *(_gateway(account, one) for one in gateways),
+                *(_private(account, one) for one in interfaces),
+            ]
+        }
 
 
 def _selected(known: Mapping[str, Any], ids: Iterable[str] | None, code: str, kind: str) -> list[tuple[str, Any]]:
@@ -81,13 +88,12 @@ def _passes(filters: Mapping[str, list[str]], name: str, value: str) -> bool:
 
 
 def _subnet(account: Account, name: str, subnet: Subnet) -> dict[str, Any]:
-    number = list(account.subnets).index(name) % 256
     return {
         "SubnetId": name,
         "VpcId": subnet.vpc,
         "AvailabilityZone": subnet.zone,
         "AvailableIpAddressCount": subnet.addresses,
-        "CidrBlock": f"10.0.{number}.0/24",
+        "CidrBlock": f"{account.address_in(name, 0)}/24",
         "OwnerId": ACCOUNT,
         "State": "available",
         "SubnetArn": f"arn:aws:ec2:{REGION}:{ACCOUNT}:subnet/{name}",
@@ -117,15 +123,24 @@ def _permission(account: Account, rule: Rule) -> dict[str, Any]:
     return {"IpProtocol": "tcp", "FromPort": int(first), "ToPort": int(last or first), **peer}
 
 
-def _interface(name: str, lustre: Fsx) -> dict[str, Any]:
+def _interface(account: Account, name: str, lustre: Fsx) -> dict[str, Any]:
     groups = [{"GroupId": one, "GroupName": one} for one in lustre.groups]
-    return {"NetworkInterfaceId": name, "SubnetId": lustre.subnets[0], "Groups": groups, "Status": "in-use"}
+    subnet = lustre.subnets[0]
+    address = account.address_in(subnet, FSX_HOST)
+    return {
+        "NetworkInterfaceId": name,
+        "SubnetId": subnet,
+        "Groups": groups,
+        "Status": "in-use",
+        "PrivateIpAddress": address,
+        "PrivateIpAddresses": [{"Primary": True, "PrivateIpAddress": address}],
+    }
 
 
 def _route_table(name: str, subnet: Subnet) -> dict[str, Any]:
     table = _table_of(name)
     routes = [{"DestinationCidrBlock": "10.0.0.0/16", "GatewayId": "local", "State": "active"}]
-    if subnet.s3:
+    if subnet.s3 is True:
         routes.append({"DestinationPrefixListId": _S3_LIST, "GatewayId": _endpoint_of(subnet.vpc), "State": "active"})
     return {
         "RouteTableId": table,
@@ -135,15 +150,33 @@ def _route_table(name: str, subnet: Subnet) -> dict[str, Any]:
     }
 
 
-def _endpoint(account: Account, vpc: str) -> dict[str, Any]:
-    tables = [_table_of(name) for name, one in account.subnets.items() if one.vpc == vpc and one.s3]
+def _subnets_with(account: Account, vpc: str, s3: object) -> list[str]:
+    return [name for name, one in account.subnets.items() if one.vpc == vpc and one.s3 == s3]
+
+
+def _gateway(account: Account, vpc: str) -> dict[str, Any]:
     return {
         "VpcEndpointId": _endpoint_of(vpc),
         "VpcEndpointType": "Gateway",
         "VpcId": vpc,
         "ServiceName": _S3_SERVICE,
         "State": "available",
-        "RouteTableIds": tables,
+        "RouteTableIds": list(map(_table_of, _subnets_with(account, vpc, s3=True))),
+    }
+
+
+def _private(account: Account, vpc: str) -> dict[str, Any]:
+    """The interface endpoint of the VPC, with private DNS in the whole VPC."""
+    return {
+        "VpcEndpointId": f"{_endpoint_of(vpc)}-interface",
+        "VpcEndpointType": "Interface",
+        "VpcId": vpc,
+        "ServiceName": _S3_SERVICE,
+        "State": "available",
+        "RouteTableIds": [],
+        "SubnetIds": _subnets_with(account, vpc, s3="interface"),
+        "PrivateDnsEnabled": True,
+        "DnsOptions": {"DnsRecordIpType": "ipv4", "PrivateDnsOnlyForInboundResolverEndpoint": False},
     }
 
 

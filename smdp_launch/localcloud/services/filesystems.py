@@ -11,6 +11,9 @@ from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.protocol.requests import Action, Parameters, checked
 
+#: The last byte of the addresses of the file systems in their subnets.
+FSX_HOST, _EFS_HOST = 10, 11
+
 
 class LustreService:
     def __init__(self, account: AccountFile) -> None:
@@ -101,7 +104,8 @@ def _target(account: Account, name: str, subnet: str) -> dict[str, Any]:
     found = {"MountTargetId": _target_of(name, subnet), "FileSystemId": name, "SubnetId": subnet}
     known = account.subnets.get(subnet)
     zone = {"AvailabilityZoneName": known.zone, "VpcId": known.vpc} if known is not None else {}
-    return {**found, "LifeCycleState": "available", "OwnerId": ACCOUNT, **zone}
+    address = account.address_in(subnet, _EFS_HOST)
+    return {**found, "LifeCycleState": "available", "OwnerId": ACCOUNT, "IpAddress": address, **zone}
 
 
 def _target_of(name: str, subnet: str) -> str:

@@ -14,12 +14,14 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
 
 import smdp_launch
 from smdp_launch.checking.job import check_job
 from smdp_launch.errors import ExitCode, Interrupted, JobFileRefused, Refused, ServiceProblem, WaitTimedOut
 from smdp_launch.jobs.capacity import CapacityWait, Pauses, Region, Waits
 from smdp_launch.jobs.service.clients import Clients, connect_aws
+from smdp_launch.jobs.service.retry_policy import RetryPolicy
 from smdp_launch.planning.prepare import make_plan
 from smdp_launch.testing import LocalCloud, local_cloud
 from tests.conftest import JOB, LAUNCHER, write_job
@@ -185,6 +187,70 @@ def test_interrupt_stops_the_pending_job(cloud: LocalCloud) -> None:
     with pytest.raises(Interrupted, match="waited for capacity in us-east-1 and was stopped"):
         wait.wait.run()
     assert [one[1]["TrainingJobStatus"] for one in wait.created()] == ["Stopped"]
+
+
+class Outage:
+    """An outage of the service for one wait, which begins when its job is pending, and ends after ``tries`` calls."""
+
+    def __init__(self, cloud: LocalCloud, wait: Wait, error: Exception, tries: float) -> None:
+        self.cloud, self.error, self.left = cloud, error, tries
+        self.clients = wait.regions[0].clients
+        self.clients.retry_policy = RetryPolicy(first_gap=0.01, longest_gap=0.01, total=0.02, credential_tries=2)
+        self.clients.reconnect = None
+        wait.wait.report = self.begin
+
+    def begin(self, _: Waits) -> None:
+        self.clients.sagemaker.meta.events.register("before-call.sagemaker", self.call)
+
+    def call(self, **_: Any) -> None:
+        if self.left > 0:
+            self.left -= 1
+            raise self.error
+        account(self.cloud, "")  # there are hosts now
+
+
+EXPIRED = ClientError({"Error": {"Code": "ExpiredTokenException", "Message": "expired"}}, "DescribeTrainingJob")
+UNREACHABLE = EndpointConnectionError(endpoint_url="https://api.sagemaker")
+
+
+@pytest.mark.parametrize("error", [EXPIRED, UNREACHABLE], ids=["credentials", "network"])
+def test_outage_does_not_end_the_wait_for_a_pending_job(cloud: LocalCloud, error: Exception) -> None:
+    account(cloud, NONE_IN_EAST.replace("capacity_wait: 0", "capacity_wait: 600"))
+    wait = Wait("us-east-1")
+    outage = Outage(cloud, wait, error, tries=12)
+    _, plan = wait.wait.run()
+    assert outage.left == 0
+    assert [one[1]["TrainingJobName"] for one in wait.created()] == [plan.job]
+    assert outage.clients.retry_policy.total == 0.02
+
+
+@pytest.mark.runs
+def test_job_that_cannot_be_stopped_after_an_interrupt_is_named(cloud: LocalCloud) -> None:
+    account(cloud, NONE_IN_EAST.replace("capacity_wait: 0", "capacity_wait: 600"))
+    wait = Wait("us-east-1")
+    outage = Outage(cloud, wait, UNREACHABLE, tries=float("inf"))
+    outage.clients.on_waiting = lambda _: outage.clients.interrupted.set()  # Ctrl-C, and again
+    with pytest.raises(Interrupted) as raised:
+        wait.wait.run()
+    (name,) = wait.names
+    assert str(raised.value).endswith(f"job {name} is pending in us-east-1 and may start: smdp-launch stop {name}")
+    boto3.client("sagemaker").stop_training_job(TrainingJobName=name)
+
+
+@pytest.mark.runs
+def test_job_that_cannot_be_stopped_after_ctrl_c_in_python_is_named(cloud: LocalCloud) -> None:
+    account(cloud, NONE_IN_EAST.replace("capacity_wait: 0", "capacity_wait: 600"))
+    wait = Wait("us-east-1")
+    outage = Outage(cloud, wait, UNREACHABLE, tries=float("inf"))
+
+    def interrupt(waits: Waits) -> None:
+        outage.begin(waits)
+        raise KeyboardInterrupt
+
+    wait.wait.report = interrupt
+    with pytest.raises(KeyboardInterrupt, match="is pending in us-east-1 and may start: smdp-launch stop small"):
+        wait.wait.run()
+    boto3.client("sagemaker").stop_training_job(TrainingJobName=wait.names[0])
 
 
 @pytest.mark.runs

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from smdp_launch.errors import ExitCode
-from smdp_launch.jobs.checkpoints.deletion import require_unused, superseded
+from smdp_launch.errors import ExitCode, ServiceProblem
+from smdp_launch.jobs.checkpoints.deletion import delete, require_unused, superseded
 from smdp_launch.jobs.checkpoints.stored import Kind, State, StoredCheckpoint, StoredCheckpoints, StoredFile
 from smdp_launch.jobs.records.history import state_folder
-from smdp_launch.jobs.service.clients import connect_endpoint
+from smdp_launch.jobs.service.clients import Clients, connect_endpoint
+from smdp_launch.jobs.service.retry_policy import RetryPolicy
 from smdp_launch.localcloud.client.connect import private
 from tests.conftest import Command, command_in, write_job
 from tests.support.jobs.service import name_of
@@ -63,6 +65,50 @@ def test_checkpoint_that_may_be_incomplete_supersedes_none(
     assert [one.step for one in selected] == deleted
     if is_in_use and not any(one.is_whole for one in checkpoints):
         require_unused(stored, selected, "job")
+
+
+class BusyS3:
+    """S3 that answers each DeleteObjects with the next of ``errors``: the codes of keys that it does not delete."""
+
+    def __init__(self, *errors: dict[str, str]) -> None:
+        self._errors = [*errors]
+        self.requests: list[list[str]] = []
+
+    def delete_objects(self, Delete: dict[str, Any], **_: str) -> dict[str, Any]:  # noqa: N803
+        self.requests.append([one["Key"].rpartition("/")[2] for one in Delete["Objects"]])
+        errors = self._errors.pop(0) if self._errors else {}
+        return {
+            "Errors": [{"Key": f"a/checkpoint-5/{key}", "Code": code, "Message": "no"} for key, code in errors.items()]
+        }
+
+    def clients(self) -> Clients:
+        return Clients(None, self, None, 0.0, lambda _: None, lambda _: None, RetryPolicy(first_gap=0.001, total=0.1))
+
+
+def delete_one(s3: BusyS3) -> None:
+    one = unknown(5)
+    delete(s3.clients(), StoredCheckpoints("s3://bucket/a", (one,)), [one])
+
+
+def test_keys_with_temporary_errors_are_deleted_again() -> None:
+    s3 = BusyS3({FILES[1]: "SlowDown", FILES[2]: "InternalError"}, {FILES[2]: "InternalError"})
+    delete_one(s3)
+    assert s3.requests == [[*FILES], [*FILES[1:3]], [FILES[2]]]
+
+
+def test_key_that_stays_busy_is_a_service_problem() -> None:
+    s3 = BusyS3(*({FILES[1]: "SlowDown"} for _ in range(10_000)))
+    with pytest.raises(ServiceProblem, match=rf"SlowDown: no \(a/checkpoint-5/{FILES[1]}\) \(\d+ tries in") as problem:
+        delete_one(s3)
+    assert "checkpoint-5/config.json cannot be deleted" in str(problem.value)
+    assert s3.requests[-1] == [FILES[1]]
+
+
+def test_key_that_is_denied_is_not_deleted_again() -> None:
+    s3 = BusyS3({FILES[0]: "SlowDown", FILES[1]: "AccessDenied"})
+    with pytest.raises(ServiceProblem, match=rf"{FILES[1]} cannot be deleted: AccessDenied: no; you need"):
+        delete_one(s3)
+    assert s3.requests == [[*FILES]]
 
 
 def test_location_may_be_in_use(tmp_path: Path) -> None:

@@ -56,6 +56,9 @@ def test_every_command_refuses_an_invalid_file_and_writes_nothing(
         ["launch", "--local", "--hosts", "0"],
         ["launch", "--local", "--data", "train"],
         ["launch", "--local", "--data", "a=b", "--data", "a=c"],
+        ["follow", "--timeout", "nan"],
+        ["local", "down", "--grace", "nan"],
+        ["invoke", "--timeout", "nan", "request.json"],
     ],
 )
 def test_usage_errors_have_their_own_exit_code(smdp_launch: Command, arguments: list[str]) -> None:

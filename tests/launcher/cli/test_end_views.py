@@ -196,6 +196,15 @@ VIEWS: dict[str, Callable[[], None]] = {
 }
 
 
+def test_resumption_in_a_pipe_is_not_wrapped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    print_resumption(resumption(), "us-east-1")
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == f"{resumption().job}  from {resumption().old.job}, which {resumption().ended.summary}"
+
+
 @pytest.mark.parametrize("colour", ["colour", "plain"])
 @pytest.mark.parametrize("columns", [80, 140])
 @pytest.mark.parametrize("view", VIEWS)

@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from smdp_launch.errors import ExitCode
-from smdp_launch.jobs.records.history import record_end, record_launch
+from smdp_launch.jobs.records.history import ends, record_end, record_launch
 from smdp_launch.jobs.records.outcome import outcome
+from smdp_launch.jobs.status.list_jobs import jobs_of_folder
 from tests.conftest import Command
+from tests.support.json_documents import the_document
+from tests.support.services.busy_account import BusyAccount
 from tests.support.terminal import on_a_terminal
 
 NOW = datetime.now(timezone.utc)
@@ -84,3 +87,40 @@ def test_invalid_filter_is_a_usage_error(smdp_launch: Command, arguments: list[s
     ran = smdp_launch("list", *arguments)
     assert ran.returncode == ExitCode.USAGE
     assert message in ran.stderr
+
+
+def test_launch_without_a_job_does_not_list_the_whole_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    record_launch("refused", "us-east-1", "job.yaml", "0" * 64, NOW - timedelta(days=2), hosts=2, most_usd=100.0)
+    record_launch("early", "us-east-1", "job.yaml", "0" * 64, NOW - timedelta(days=2), hosts=2, most_usd=100.0)
+    account = BusyAccount({"early": {"TrainingJobStatus": "InProgress"}}, others=600)
+    account.serve(monkeypatch)
+    listed = {one.job: (one.status, one.summary) for one in jobs_of_folder(10)}
+    assert listed["refused"] == (None, "never accepted by the service")
+    assert listed["early"] == ("InProgress", "InProgress")
+    assert account.calls == ["ListTrainingJobs"] * 2 + ["DescribeTrainingJob"] * 2
+    assert "refused" not in ends()  # the account may be another one, and the job may run
+
+
+def test_old_launch_without_a_job_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch, smdp_launch: Command) -> None:
+    record_launch("refused", "us-east-1", "job.yaml", "0" * 64, NOW - timedelta(days=29), hosts=2, most_usd=100.0)
+    account = BusyAccount({}, others=600)
+    account.serve(monkeypatch)
+    assert jobs_of_folder(10)[0].summary == "never accepted by the service"
+    account.calls.clear()
+    shown = jobs_of_folder(10)[0]
+    assert (shown.job, shown.status, shown.summary) == ("refused", None, "never accepted by the service")
+    assert account.calls == []
+    listed = the_document(smdp_launch("list", "--json"), "list")["jobs"][0]
+    assert (listed["training_job_status"], listed["usd"]) == (None, None)
+    record_end("refused", outcome({"TrainingJobStatus": "Completed", "BillableTimeInSeconds": 60}), NOW)
+    assert ends()["refused"].ended == "Completed"  # it was in another account
+
+
+def test_job_that_is_launched_again_has_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    record_launch("resumed", "us-east-1", "job.yaml", "0" * 64, NOW - timedelta(days=29), hosts=2)
+    BusyAccount({}).serve(monkeypatch)
+    jobs_of_folder(10)
+    assert "resumed" in ends()
+    record_launch("resumed", "us-east-1", "job.yaml", "0" * 64, NOW + timedelta(days=1), hosts=2)
+    BusyAccount({"resumed": {"TrainingJobStatus": "InProgress"}}).serve(monkeypatch)
+    assert jobs_of_folder(10)[0].status == "InProgress"

@@ -179,6 +179,21 @@ def test_unusable_state_folder_is_named_in_the_error(smdp_launch: Command, home:
     assert "file/state" in ran.stderr
 
 
+def test_unusable_folder_of_the_user_is_chosen_by_another_variable(smdp_launch: Command, home: Path) -> None:
+    (home / "file").touch()
+    ran = smdp_launch("local", "up", "--user", env=clean_environment(XDG_STATE_HOME=str(home / "file")))
+    assert ran.returncode == ExitCode.ENVIRONMENT
+    assert "SMDP_LOCAL_STATE" not in ran.stderr
+    assert ran.stderr.endswith(". To use another folder, set XDG_STATE_HOME, or omit --user.\n")
+
+
+@pytest.mark.parametrize("verb", ["status", "down"])
+def test_only_up_creates_the_state_folder(smdp_launch: Command, home: Path, verb: str) -> None:
+    ran = smdp_launch("local", verb)
+    assert (ran.returncode, ran.stderr) == (ExitCode.OK, "next: smdp-launch local up\n")
+    assert not (home / ".smdp").exists()
+
+
 @pytest.mark.parametrize("arguments", [("local", "status"), RUN, ("rehearse", "kill")])
 def test_unknown_home_folder_is_named_in_the_error(
     smdp_launch: Command, home: Path, arguments: tuple[str, ...]

@@ -160,7 +160,7 @@ def test_view_matches_the_snapshot(
 ) -> None:
     for name, value in {"COLUMNS": str(columns), "TERM": "xterm", "NO_COLOR": "1", "TTY_COMPATIBLE": "1"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("smdp_launch.jobs.status.cost.end_of", lambda _: BEGAN)
+    monkeypatch.setattr("smdp_launch.jobs.status.description.end_of", lambda _: BEGAN)
     VIEWS[view]()
     assert capsys.readouterr().out == snapshot
 

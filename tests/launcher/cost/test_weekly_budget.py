@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from smdp_launch.errors import ExitCode
-from smdp_launch.jobs.preflight.weekly_budget import week_spent
+from smdp_launch.jobs.preflight.weekly_budget import week_spent, weekly_budget
 from smdp_launch.jobs.records.endpoints import Served, exact_time, record_deleted, record_served
 from smdp_launch.jobs.records.folders import known_folders, remember_folder
-from smdp_launch.jobs.records.history import record_end, record_launch
+from smdp_launch.jobs.records.history import ends, record_end, record_launch
 from smdp_launch.jobs.records.outcome import outcome
+from smdp_launch.jobs.service.clients import ignore_waiting
 from tests.conftest import JOB, Command, write_job
+from tests.support.services.busy_account import BusyAccount
 from tests.support.services.cloud import Cloud, as_the_service
 from tests.support.services.faulty_service import cloud_with_data
 
@@ -74,6 +77,31 @@ def test_other_folders_of_the_user_count_and_unknown_costs_are_reported(
     monkeypatch.chdir(job_folder)
     spent = week_spent(MOMENT)
     assert (spent.usd, spent.unknown) == (pytest.approx(6), 1)
+
+
+def test_refused_jobs_cost_nothing_and_ended_jobs_of_other_folders_what_they_cost(
+    job_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, now = tmp_path / "other", datetime.now(timezone.utc)
+    other.mkdir()
+    for folder in (other, job_folder):
+        monkeypatch.chdir(folder)
+        remember_folder(folder)
+        for name in ("ended", "refused", "running"):
+            launched(f"{name} in {folder.name}", now)
+    answer = {"TrainingJobStatus": "Completed", "BillableTimeInSeconds": 600, "ResourceConfig": {"InstanceType": P4D}}
+    known = {f"ended in {one.name}": answer for one in (other, job_folder)}
+    known |= {f"running in {one.name}": {"TrainingJobStatus": "InProgress"} for one in (other, job_folder)}
+    BusyAccount(known).serve(monkeypatch)
+    budget = SimpleNamespace(max_usd_per_week=1000.0)
+    plan = SimpleNamespace(
+        job="new", sweep_bounds=None, billing=SimpleNamespace(usd=10.0), spec=SimpleNamespace(budget=budget)
+    )
+    account = cast("Any", SimpleNamespace(plan=plan, clients=SimpleNamespace(on_waiting=ignore_waiting)))
+    (found,) = weekly_budget(account)
+    # 600 s of 2 hosts at 18 USD, and 50 USD at most of the running job, in each of two folders.
+    assert str(found).startswith("112.00 USD of 1,000.00 USD in ")
+    assert ends(other)["ended in other"].usd == pytest.approx(6)
 
 
 @pytest.fixture(scope="module")

@@ -150,7 +150,8 @@ def test_service_that_does_not_recover_is_an_error(
     """With a clock on which each try lasts ten seconds."""
     plan = make(tmp_path, 2002, "print(1)\n", 1)
     with Proxy(lambda *_: Fault.RESET_BEFORE).running() as proxy:
-        monkeypatch.setattr(retry, "time", SimpleNamespace(time=lambda: 10.0 * proxy.faults[Fault.RESET_BEFORE]))
+        clock = lambda: 10.0 * proxy.faults[Fault.RESET_BEFORE]  # noqa: E731
+        monkeypatch.setattr(retry, "time", SimpleNamespace(time=clock, monotonic=clock))
         clients = clients_through(proxy, cloud)
         clients.retry_policy = RetryPolicy(first_gap=0.01, longest_gap=0.05, total=55)
         with pytest.raises(

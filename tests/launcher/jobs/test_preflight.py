@@ -312,7 +312,7 @@ REGISTRY = "123456789012.dkr.ecr.us-east-1.amazonaws.com/"
         (JOB + CHECKPOINT, "reads the data, writes the output, saves checkpoints, pulls the image, writes logs"),
         (
             JOB.replace(REGISTRY, "ghcr.io/someone/") + NET + VPC_REGISTRY,
-            "reads the data, writes the output, writes logs",
+            "reads the data, writes the output, writes logs, uses the VPC",
         ),
     ],
     ids=["ECR", "checkpoints", "elsewhere"],

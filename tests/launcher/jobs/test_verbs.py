@@ -214,12 +214,25 @@ def test_options_select_lines(finished: Finished, monkeypatch: pytest.MonkeyPatc
     assert texts("--tail", "0") == []
     assert texts("--since", "1h") == every
     assert texts("--since", "2099-01-01T00:00") == []
-    assert texts("--host", "algo-9") == []
     shown = finished.run("logs", "--tail", "1", "--utc").stdout
     assert abs(datetime.fromisoformat(shown[:23] + "+00:00") - finished.launched).total_seconds() < 120
     environment = clean_environment(TZ="Asia/Kolkata")
     for option in ("--local-time", "--local"):  # the former name
         assert "+0530 algo-" in finished.run("logs", "--tail", "1", option, env=environment).stdout
+
+
+def test_logs_of_a_host_that_the_job_does_not_have_are_refused(finished: Finished) -> None:
+    ran = finished.run("logs", "--host", "algo-9")
+    assert (ran.returncode, ran.stdout) == (ExitCode.USAGE, "")
+    assert ran.stderr.endswith(f"Error: {finished.job} has no host algo-9: its hosts are algo-1 to algo-2\n")
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_logs_of_a_rank_without_lines_give_a_note(finished: Finished, form: list[str]) -> None:
+    ran = finished.run("logs", "--rank", "9", *form)
+    assert ran.returncode == ExitCode.OK
+    assert ran.stderr.startswith("note: no line of rank 9 was found; the job has the ranks 0 to 1\n")
+    assert "note: " not in finished.run("logs", "--rank", "1", *form).stderr
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from smdp_launch.checking.inputs import LocalRequest
 from smdp_launch.checking.job import check_job
 from smdp_launch.cli.render.diagnostics import diagnostics_text
-from smdp_launch.diagnostics import Diagnostics, Severity
+from smdp_launch.diagnostics import Diagnostic, Diagnostics, Severity
 from smdp_launch.errors import ExitCode
 from smdp_launch.source.scan import sample_data
 from tests.conftest import JOB, Command, write_job
@@ -105,6 +105,12 @@ def test_twenty_channels_without_local_data_give_one_note(tmp_path: Path) -> Non
     assert one.span is not None
     assert len({place.line for place in (one.span, *one.also)}) == 20
     assert all(name in one.message for name in TWENTY)
+
+
+def test_summary_refers_to_an_error_before_warnings() -> None:
+    found = [Diagnostic("SMDP312", "unusual", severity=Severity.WARNING), Diagnostic("SMDP301", "wrong")]
+    summary = "\n1 error and 1 warning; for details: smdp-launch explain SMDP301"
+    assert diagnostics_text(found).plain.endswith(summary)
 
 
 def test_notes_are_not_counted(tmp_path: Path) -> None:

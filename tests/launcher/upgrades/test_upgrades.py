@@ -223,9 +223,20 @@ def test_a_state_folder_without_a_readable_version_is_refused(before: Path, smdp
     (before / ".smdp" / "version").write_text("?")
     ran = smdp("list")
     assert ran.returncode == ExitCode.ENVIRONMENT
-    assert ran.stderr.startswith(
-        f"smdp-launch: {before / '.smdp' / 'version'} has no version: remove {before / '.smdp'}, "
-    )
+    assert ran.stderr.startswith(f"smdp-launch: {before / '.smdp' / 'version'} has no version: remove the file ")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"\0\0"])
+def test_a_state_folder_whose_version_is_lost_is_read_and_gets_its_version(
+    before: Path, smdp: Command, content: bytes
+) -> None:
+    versions = [before / ".smdp" / "version", before / ".smdp" / "local" / "version"]
+    for one in versions:
+        one.write_bytes(content)
+    listed = smdp("list")
+    assert (listed.returncode, "no job was launched" in listed.stdout) == (ExitCode.OK, False)
+    assert smdp("local", "up").returncode == smdp("local", "down").returncode == ExitCode.OK
+    assert [one.read_text() for one in versions] == [f"{STATE_VERSION}\n", f"{LOCAL_CLOUD_VERSION}\n"]
 
 
 def test_history_of_a_later_version_is_read(before: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 import pytest
@@ -110,6 +111,31 @@ def test_file_systems_of_account_file_are_described(client: Client) -> None:
     assert groups["SecurityGroups"] == ["sg-0a"]
     assert refused(efs.describe_file_systems, FileSystemId="fs-00000000") == "FileSystemNotFound"
     assert refused(client("fsx").describe_file_systems, FileSystemIds=["fs-00000000000000000"]) == "FileSystemNotFound"
+
+
+def test_file_systems_have_addresses_in_their_subnets(cloud: Cloud, client: Client) -> None:
+    subnets = "subnets:\n  subnet-00: {}\n"
+    (cloud.state_dir / "account.yaml").write_text(ACCOUNT.replace("subnets:\n", subnets))
+    (subnet,) = client("ec2").describe_subnets(SubnetIds=["subnet-0a"])["Subnets"]
+    (lustre,) = client("fsx").describe_file_systems(FileSystemIds=["fs-0123456789abcdef0"])["FileSystems"]
+    ids = lustre["NetworkInterfaceIds"]
+    (interface,) = client("ec2").describe_network_interfaces(NetworkInterfaceIds=ids)["NetworkInterfaces"]
+    (target,) = client("efs").describe_mount_targets(FileSystemId="fs-0fedcba987654321f")["MountTargets"]
+    addresses = [ip_address(interface["PrivateIpAddress"]), ip_address(target["IpAddress"])]
+    assert subnet["CidrBlock"] == "10.0.1.0/24"
+    assert len(set(addresses)) == 2
+    assert all(one in ip_network(subnet["CidrBlock"]) for one in addresses)
+
+
+def test_interface_endpoint_of_the_account_is_described(cloud: Cloud, client: Client) -> None:
+    account = ACCOUNT.replace("s3: false", "s3: interface").replace("ec2:DescribeRouteTables, ", "")
+    (cloud.state_dir / "account.yaml").write_text(account)
+    (endpoint,) = client("ec2").describe_vpc_endpoints()["VpcEndpoints"]
+    assert (endpoint["VpcEndpointType"], endpoint["PrivateDnsEnabled"]) == ("Interface", True)
+    assert endpoint["DnsOptions"]["PrivateDnsOnlyForInboundResolverEndpoint"] is False
+    assert (endpoint["VpcId"], endpoint["SubnetIds"]) == ("vpc-0a", ["subnet-0a"])
+    (table,) = client("ec2").describe_route_tables()["RouteTables"]
+    assert [one["GatewayId"] for one in table["Routes"]] == ["local"]
 
 
 def test_quotas_are_listed_by_name_and_read_by_code(client: Client) -> None:

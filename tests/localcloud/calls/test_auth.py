@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
-from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
+from smdp_launch.jobs.service.error_kinds import ErrorKind, error_kind, reason
 from tests.support.services.cloud import BUCKET, Cloud, client_of
 from tests.support.services.raw_requests import STOP, TARGET, Wire, unchanged
 
@@ -145,12 +146,58 @@ def test_a_wrong_secret_is_refused(shared_cloud: Cloud, unchanged: None) -> None
         client.put_object(Bucket=BUCKET, Key="object", Body=b"x" * 100_000)
 
 
-@pytest.mark.parametrize(("service", "code"), [("s3", "InvalidAccessKeyId"), ("sagemaker", "InvalidClientTokenId")])
-def test_an_unknown_access_key_is_refused(shared_cloud: Cloud, service: str, code: str, unchanged: None) -> None:
+#: The service and a call of it, and the code and status for an unknown access key and for a wrong clock.
+SIGNED_CALLS = [
+    ("s3", "list_buckets", ("InvalidAccessKeyId", 403), ("RequestTimeTooSkewed", 403)),
+    ("sts", "get_caller_identity", ("InvalidClientTokenId", 403), ("SignatureDoesNotMatch", 403)),
+    ("sagemaker", "list_training_jobs", ("UnrecognizedClientException", 400), ("InvalidSignatureException", 400)),
+    ("logs", "describe_log_groups", ("UnrecognizedClientException", 400), ("InvalidSignatureException", 400)),
+    ("ecr", "describe_repositories", ("UnrecognizedClientException", 400), ("InvalidSignatureException", 400)),
+]
+
+
+@pytest.mark.parametrize(("service", "call", "expected", "_"), SIGNED_CALLS)
+def test_an_unknown_access_key_is_refused(
+    shared_cloud: Cloud, service: str, call: str, expected: tuple[str, int], _: tuple[str, int], unchanged: None
+) -> None:
     client = client_of(shared_cloud.endpoint, service, aws_access_key_id="AKIAUNKNOWN")
-    call: Any = client.list_buckets if service == "s3" else client.list_training_jobs
-    with pytest.raises(ClientError, match=code):
-        call()
+    with pytest.raises(ClientError) as refused:
+        getattr(client, call)()
+    assert code_and_status(refused.value) == expected
+    assert error_kind(refused.value) is ErrorKind.CREDENTIALS
+
+
+@pytest.mark.parametrize(("service", "call", "_", "expected"), SIGNED_CALLS)
+@pytest.mark.parametrize(
+    ("minutes", "text"),
+    [
+        (-16, r"Signature expired: \w{16} is now earlier than"),
+        (16, r"Signature not yet current: \w{16} is still later"),
+    ],
+)
+def test_call_by_a_wrong_clock_is_refused_as_by_aws(
+    shared_cloud: Cloud,
+    monkeypatch: pytest.MonkeyPatch,
+    service: str,
+    call: str,
+    _: tuple[str, int],
+    expected: tuple[str, int],
+    minutes: int,
+    text: str,
+) -> None:
+    client = client_of(shared_cloud.endpoint, service)
+    signed_at = datetime.now(timezone.utc) + timedelta(minutes=minutes)
+    monkeypatch.setattr("botocore.auth.get_current_datetime", lambda *_, **__: signed_at.replace(tzinfo=None))
+    with pytest.raises(ClientError) as refused:
+        getattr(client, call)()
+    assert code_and_status(refused.value) == expected
+    assert service == "s3" or re.match(text, refused.value.response["Error"]["Message"])
+    assert error_kind(refused.value) is ErrorKind.TEMPORARY  # until the clock is set
+    assert "the clock of this machine is wrong: set it" in reason(refused.value)
+
+
+def code_and_status(error: ClientError) -> tuple[str, int]:
+    return error.response["Error"]["Code"], error.response["ResponseMetadata"]["HTTPStatusCode"]
 
 
 def test_error_for_unknown_service_lists_known_services(shared_cloud: Cloud) -> None:

@@ -118,6 +118,42 @@ def test_error_for_wrong_signature_has_the_signed_text(wire: Wire) -> None:
     assert wire.cloud.endpoint.secret_key.encode() not in wire.send()[1]
 
 
+@pytest.mark.parametrize("numbers", [(2, 1), (1, 1), (1, 3, 2)])
+def test_parts_out_of_order_are_refused(shared_cloud: Cloud, numbers: tuple[int, ...]) -> None:
+    s3, place = shared_cloud.s3, {"Bucket": BUCKET, "Key": "parts/of-order"}
+    upload = {**place, "UploadId": s3.create_multipart_upload(**place)["UploadId"]}
+    size = 5 << 20  # S3 refuses smaller parts, except the last one
+    bodies = {number: bytes([number]) * size for number in numbers}
+    tags = {one: s3.upload_part(**upload, PartNumber=one, Body=body)["ETag"] for one, body in bodies.items()}
+    parts = [{"PartNumber": number, "ETag": tags[number]} for number in numbers]
+    error = refused(s3.complete_multipart_upload, **upload, MultipartUpload={"Parts": parts})["Error"]
+    assert error["Code"] == "InvalidPartOrder"
+    assert error["Message"].startswith("The list of parts was not in ascending order.")
+    assert "Contents" not in s3.list_objects_v2(Bucket=BUCKET, Prefix=place["Key"])
+    s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": [parts[-1]]})  # the upload is as before
+    s3.delete_object(**place)
+
+
+def test_deletion_of_more_than_1000_keys_is_refused(shared_cloud: Cloud) -> None:
+    keys = [{"Key": f"many/{number}"} for number in range(1001)]
+    shared_cloud.s3.put_object(Bucket=BUCKET, Key="many/0", Body=b"")
+    error = refused(shared_cloud.s3.delete_objects, Bucket=BUCKET, Delete={"Objects": keys})["Error"]
+    assert error["Code"] == "MalformedXML"
+    assert shared_cloud.s3.list_objects_v2(Bucket=BUCKET, Prefix="many/")["KeyCount"] == 1
+    assert len(shared_cloud.s3.delete_objects(Bucket=BUCKET, Delete={"Objects": keys[:1000]})["Deleted"]) == 1000
+
+
+@pytest.mark.parametrize("call", ["put_object", "create_multipart_upload", "copy_object"])
+def test_metadata_above_2048_bytes_is_refused(shared_cloud: Cloud, call: str) -> None:
+    s3, place = shared_cloud.s3, {"Bucket": BUCKET, "Key": "metadata/key"}
+    s3.put_object(**place, Body=b"", Metadata={"name": "x" * 2000, "other": "y" * 39})
+    more = {"CopySource": place, "MetadataDirective": "REPLACE"} if call == "copy_object" else {}
+    error = refused(getattr(s3, call), **place, **more, Metadata={"name": "x" * 2000, "other": "y" * 40})["Error"]
+    assert (error["Code"], error["Size"], error["MaxSizeAllowed"]) == ("MetadataTooLarge", "2049", "2048")
+    assert len(s3.head_object(**place)["Metadata"]["other"]) == 39
+    s3.delete_object(**place)
+
+
 def test_errors_of_other_services_are_json(wire: Wire) -> None:
     wire.method, wire.path, wire.body, wire.headers = "POST", "/", STOP, {"Host": wire.netloc, **TARGET}
     status, headers, body = wire.send_for_headers()

@@ -27,6 +27,7 @@ class ScriptedService:
         now: seconds since BEGAN by the service's clock.
         lines: seconds since BEGAN and text of each line of the log.
         ended: seconds since BEGAN of the job's end.
+        fields: further fields of the job's description.
         before: called before each answer, with the name of the call; it may raise an error.
     """
 
@@ -34,6 +35,7 @@ class ScriptedService:
         self.now = 0.0
         self.lines: list[tuple[float, str]] = []
         self.ended: float | None = None
+        self.fields: dict[str, Any] = {}
         self.before: Callable[[str], None] = lambda _: None
         self.refuse_tokens = 0
         self.page = 10_000  # lines
@@ -46,16 +48,16 @@ class ScriptedService:
         self.before("DescribeTrainingJob")
         status = "InProgress" if self.ended is None else "Failed"
         end = {} if self.ended is None else {"TrainingEndTime": _at(self.ended), "FailureReason": "AlgorithmError"}
-        return self._answer(
-            TrainingJobName="j",
-            TrainingJobStatus=status,
-            SecondaryStatus="Training" if self.ended is None else "Failed",
-            CreationTime=BEGAN,
-            LastModifiedTime=_at(self.now if self.ended is None else self.ended),
-            SecondaryStatusTransitions=[],
-            ResourceConfig={"InstanceType": "ml.p4d.24xlarge", "InstanceCount": 1},
-            **end,
-        )
+        answer = {
+            "TrainingJobName": "j",
+            "TrainingJobStatus": status,
+            "SecondaryStatus": "Training" if self.ended is None else "Failed",
+            "CreationTime": BEGAN,
+            "LastModifiedTime": _at(self.now if self.ended is None else self.ended),
+            "SecondaryStatusTransitions": [],
+            "ResourceConfig": {"InstanceType": "ml.p4d.24xlarge", "InstanceCount": 1},
+        }
+        return self._answer(**answer | end | self.fields)
 
     def get_paginator(self, _: str) -> ScriptedService:
         return self

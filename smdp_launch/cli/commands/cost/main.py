@@ -53,12 +53,14 @@ def command(
 
     from smdp_launch.catalog.prices import read_prices
     from smdp_launch.cli.render.cost import cost_json, print_costs
+    from smdp_launch.jobs.records.current_folder import require_current_folder
     from smdp_launch.jobs.records.folders import known_folders
     from smdp_launch.jobs.spending.groups import grouped
     from smdp_launch.jobs.spending.ledger import Ledger, Prices
 
     if tag is not None and by != "tag":
         raise click.UsageError("--tag needs --by tag")
+    require_current_folder()
     table = Prices(read_prices(prices) if prices is not None else None)
     current, problems = ({}, []) if offline else _current()
     now = datetime.now(timezone.utc)

@@ -37,8 +37,11 @@ def command(region: str | None, expire: bool, limit: int, as_json: bool) -> None
     """
     from smdp_launch.cli.render.serving import endpoints_json, print_endpoints, print_undeployed
     from smdp_launch.cli.render.terminal.retries import print_retry
+    from smdp_launch.jobs.records.current_folder import require_current_folder
     from smdp_launch.serving.listing import endpoints_of_folder, endpoints_of_region
 
+    if region is None:
+        require_current_folder()
     found = endpoints_of_folder(print_retry) if region is None else endpoints_of_region(region, limit, print_retry)
     deleted = _expire(found) if expire else []
     if as_json:

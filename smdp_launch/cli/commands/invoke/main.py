@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from smdp_launch.cli.shared import options
+from smdp_launch.cli.shared.amounts import Seconds
 
 if TYPE_CHECKING:
     from smdp_launch.errors import ExitCode
@@ -23,7 +24,7 @@ _STANDARD_INPUT = "-"
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the answer to this file.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(1, 3600),
+    type=Seconds(1, 3600),
     metavar="SECONDS",
     default=900.0,
     show_default=True,

@@ -78,6 +78,7 @@ class FollowView:
         layout: can be set later, before the first log line.
         quiet: omit the hosts' logs and the workers that they start, and show the network's problems.
         run: the numbers beside the bar, which the caller keeps up to date.
+        region: of a job on AWS, for the command that follows it again.
     """
 
     is_interactive = True
@@ -89,10 +90,12 @@ class FollowView:
         *,
         quiet: bool = False,
         run: ShownRun | None = None,
+        region: str | None = None,
     ) -> None:
         self._console = console or Console(highlight=False, soft_wrap=True)
         self._quiet = quiet
         self._run = run or ShownRun()
+        self._region = region
         self.layout = layout or JobLayout(("algo-1",), 1)
         self._started = time.monotonic()
         self._created: int | None = None  # milliseconds since 1970, of the first status
@@ -143,7 +146,7 @@ class FollowView:
 
     def detached(self, job: str, stopping: bool) -> None:
         self.note(f"detached from {job}, which {'is stopping' if stopping else 'continues to run'}")
-        print_next(command_for_job("follow", job))
+        print_next(command_for_job("follow", job, self._region))
 
     def show(self, event: FollowEvent) -> None:
         if isinstance(event, LogLine):

@@ -16,7 +16,7 @@ from smdp_launch.units import count, duration
 
 
 def print_resumption(prepared: Resumption, where: str) -> None:
-    console, old = Console(highlight=False), prepared.old
+    console, old = Console(highlight=False, soft_wrap=True), prepared.old
     console.print(Text(prepared.job, "bold"), f"from {old.job}, which {prepared.ended.summary}", sep="  ")
     rows = [("where", f"{place(where)}, {old.hosts_text}")]
     if old.max_run is not None:

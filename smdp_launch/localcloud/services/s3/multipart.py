@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import xmltodict
@@ -23,9 +24,15 @@ class Listed:
 
 
 def listed(document: bytes) -> list[Listed]:
-    """The parts in the well-formed document that completes an upload."""
+    """The parts in the well-formed document that completes an upload. Raises ServiceError for parts out of order."""
     parts = xmltodict.parse(document)["CompleteMultipartUpload"]["Part"]
-    return [_listed(part) for part in (parts if isinstance(parts, list) else [parts])]
+    found = [_listed(part) for part in (parts if isinstance(parts, list) else [parts])]
+    if any(one.number >= following.number for one, following in pairwise(found)):
+        message = (
+            "The list of parts was not in ascending order. The parts list must be specified in order by part number."
+        )
+        raise ServiceError("InvalidPartOrder", message)
+    return found
 
 
 def _listed(part: Mapping[str, Any]) -> Listed:

@@ -21,7 +21,10 @@ from smdp_launch.localcloud.protocol.wsgi import JSON_BODY_LIMIT, Environ
 from smdp_launch.localcloud.services.s3 import digests
 from smdp_launch.localcloud.services.s3.digests import Claims
 
-_MOST_PARTS = 10_000  # the service's limit
+# The service's limits.
+_MOST_PARTS = 10_000
+_MOST_KEYS = 1000  # in one deletion
+_MOST_METADATA = 2048  # bytes of the names and the values of x-amz-meta-*
 # Parameters of objects, listings and multipart uploads. moto supports far more (versions, policies, life cycles...),
 # but loses those settings with the server, so the local cloud refuses them.
 _PARAMETERS = {
@@ -41,6 +44,7 @@ _ACLS = {
 _DATES = [
     f"HTTP_{copied}IF_{kind}_SINCE" for copied in ("", "X_AMZ_COPY_SOURCE_") for kind in ("MODIFIED", "UNMODIFIED")
 ]
+_METADATA = "HTTP_X_AMZ_META_"
 #: The parameters of a POST: on a bucket (False), and on an object (True).
 _POSTS = {False: ({"delete"},), True: ({"uploads"}, {"uploadId"})}
 
@@ -139,10 +143,20 @@ def _check_headers(call: Call) -> None:
         raise _invalid(f"x-amz-acl must be one of {', '.join(sorted(_ACLS))}.")
     if any(name.startswith("HTTP_X_AMZ_GRANT_") for name in call.environ):
         raise ServiceError("NotImplemented", "The local cloud's object store does not support grants.", 501)
+    size = sum(len(name) - len(_METADATA) + len(value) for name, value in _metadata(call))
+    if size > _MOST_METADATA and call.method in ("PUT", "POST"):
+        message = "Your metadata headers exceed the maximum allowed metadata size"
+        sizes = {"Size": str(size), "MaxSizeAllowed": str(_MOST_METADATA)}
+        raise ServiceError("MetadataTooLarge", message, 400, sizes)
     for name in _DATES:
         date = parse_date(call.environ.pop(name, None))
         if date is not None:  # an invalid date is ignored (RFC 9110, 13.1.3)
             call.environ[name] = http_date(date)  # the only form of an HTTP date that moto reads
+
+
+def _metadata(call: Call) -> list[tuple[str, str]]:
+    """The headers with metadata of the user. Each character of the values is a byte of the request."""
+    return [(name, str(value)) for name, value in call.environ.items() if name.startswith(_METADATA)]
 
 
 def _check_document(call: Call) -> None:
@@ -177,7 +191,8 @@ def _document(call: Call) -> Any:
 
 
 def _names_keys(document: Any) -> bool:
-    return all(isinstance(one.get("Key"), str) for one in _entries(document, "Delete", "Object") or [{}])
+    objects = _entries(document, "Delete", "Object") or [{}]
+    return len(objects) <= _MOST_KEYS and all(isinstance(one.get("Key"), str) for one in objects)
 
 
 def _names_parts(document: Any) -> bool:

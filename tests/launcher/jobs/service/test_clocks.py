@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from smdp_launch import ServiceProblem
 from smdp_launch.cli.shared.follow_session import Answer, FollowSession
+from smdp_launch.jobs import job as job_module
 from smdp_launch.jobs.follow import Ended, Follower, FollowEvent, ServiceRecovered
+from smdp_launch.jobs.job import Job
 from smdp_launch.jobs.logs.messages import LogLine
 from smdp_launch.jobs.logs.read import LogFilter, read_lines
 from smdp_launch.jobs.records.history import record_launch
 from smdp_launch.jobs.service.error_kinds import ErrorKind
 from smdp_launch.jobs.service.retry_policy import Waiting
+from smdp_launch.request.environment import RETRIES_VARIABLE
 from tests.support.services.scripted_service import BEGAN, ScriptedService, refusal
 
 TAIL = [(970.0, "Traceback (most recent call last):"), (971.0, "ValueError: the cause")]
@@ -172,3 +177,38 @@ def test_sleep_and_outage_are_no_stall(job_folder: Path, monkeypatch: pytest.Mon
     assert FollowSession(service.clients(), "j", None, Answer.DETACH).run() is not None
     messages = [json.loads(line) for line in Path("messages").read_text().splitlines()]
     assert [(one["kind"], one["summary"]) for one in messages] == [("stall", "it has reported no step for 20 min")]
+
+
+#: Seconds from BEGAN to an end before, and to one after, the time of this machine's clock.
+EARLY, LATE = -1e9, 1e9
+
+
+@pytest.mark.parametrize("end", [EARLY, LATE], ids=["clock ahead", "clock behind"])
+@pytest.mark.parametrize("runs", [True, False])
+def test_job_is_retried_only_if_it_ran_at_the_first_call(
+    monkeypatch: pytest.MonkeyPatch, end: float, *, runs: bool
+) -> None:
+    service = ScriptedService()
+    service.fields = {"Environment": {RETRIES_VARIABLE: "1:hardware"}, "FailureReason": "InternalServerError: no host"}
+    calls: list[str] = []
+
+    def before(call: str) -> None:
+        calls.append(call)
+        service.ended = end if calls.count("DescribeTrainingJob") > int(runs) else None
+
+    service.before = before
+    resumed: list[str] = []
+
+    def resume(*_: object) -> None:
+        resumed.append("j")
+        service.fields = {}
+
+    monkeypatch.setattr(job_module, "prepare", lambda *_: SimpleNamespace(job="j"))
+    monkeypatch.setattr(job_module, "resume", resume)
+    job = Job("j", "us-east-1", None, lambda: nullcontext(service.clients()))
+    assert job.wait().status == "Failed"
+    assert resumed == (["j"] if runs else [])
+    calls.clear()
+    session = FollowSession(service.clients(), "j", None, Answer.DETACH, quiet=True)
+    assert session.run() is not None
+    assert session.had_ended is not runs

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -12,8 +15,10 @@ from typing import Any
 import pytest
 
 from smdp_launch import EnvironmentProblem, Refused, ServiceProblem
+from smdp_launch.errors import Interrupted
 from smdp_launch.jobs.service.clients import Clients, connect_endpoint
-from smdp_launch.jobs.service.retry_policy import RetryPolicy
+from smdp_launch.jobs.service.retry_policy import RetryPolicy, Waiting
+from smdp_launch.jobs.transfer import fetch as fetching
 from smdp_launch.jobs.transfer.fetch import fetch, publish
 from smdp_launch.jobs.transfer.results import Result
 from smdp_launch.request.names import S3Location
@@ -28,6 +33,7 @@ class BreakingServer(BaseHTTPRequestHandler):
     ranges: list[str]
     cuts: int
     expired: int
+    tag = '"tag"'
 
     def do_GET(self) -> None:
         if type(self).expired:
@@ -40,7 +46,7 @@ class BreakingServer(BaseHTTPRequestHandler):
             return
         start = int((self.headers.get("Range") or "bytes=0-")[6:-1])
         type(self).ranges.append(self.headers.get("Range") or "")
-        assert self.headers["If-Match"] == '"tag"'
+        assert self.headers["If-Match"] == type(self).tag
         body = CONTENT[start:]
         self.send_response(206 if start else 200)
         self.send_header("Content-Length", str(len(body)))
@@ -108,16 +114,102 @@ def test_repeatedly_broken_connection_is_an_error_and_keeps_the_part_file(
 ) -> None:
     handler, clients = server
     handler.cuts = 1000
+    clients.retry_policy = RetryPolicy(first_gap=0.01, total=0.1)
     path = tmp_path / "model.tar.gz"
-    with pytest.raises(ServiceProblem, match=re.escape("s3://bucket/model.tar.gz cannot be downloaded")):
+    with pytest.raises(ServiceProblem, match=re.escape("s3://bucket/model.tar.gz cannot be downloaded")) as refused:
         fetch(clients, RESULT, path, lambda _: None)
     assert not path.exists()
     (part,) = tmp_path.iterdir()
     size = part.stat().st_size
+    assert str(refused.value).endswith(f"; run the command again: it continues at byte {size}")
     assert CONTENT.startswith(part.read_bytes())
     handler.cuts = 0
     fetch_whole(clients, path)
     assert handler.ranges[-1] == f"bytes={size}-"
+    assert path.read_bytes() == CONTENT
+
+
+def test_connections_that_break_without_a_byte_are_retried_after_a_pause(
+    server: tuple[type[BreakingServer], Clients], tmp_path: Path
+) -> None:
+    """As with a proxy that loses its upstream: it answers the head, and then closes the connection."""
+    handler, clients = server
+    handler.cuts = 9
+    clients.retry_policy = RetryPolicy(first_gap=0.001)
+    waits: list[Waiting] = []
+    clients.on_waiting = waits.append
+    fetch_whole(clients, tmp_path / "model.tar.gz")
+    assert (tmp_path / "model.tar.gz").read_bytes() == CONTENT
+    assert len(handler.ranges) == 10
+    assert len(waits) == 9
+    assert {one.what for one in waits} == {"s3://bucket/model.tar.gz cannot be downloaded"}
+    assert all(one.again_in > 0 for one in waits)
+    assert len({one.since for one in waits}) == 1  # one outage
+
+
+def test_wait_for_a_connection_can_be_interrupted(server: tuple[type[BreakingServer], Clients], tmp_path: Path) -> None:
+    handler, clients = server
+    handler.cuts = 1000
+    clients.retry_policy = RetryPolicy(first_gap=600, longest_gap=600, total=10_000)
+    clients.on_waiting = lambda _: clients.interrupted.set()
+    with pytest.raises(Interrupted, match="cannot be downloaded: interrupted after"):
+        fetch(clients, RESULT, tmp_path / "model.tar.gz", lambda _: None)
+
+
+def test_unreachable_service_names_the_byte_at_which_the_download_continues(
+    server: tuple[type[BreakingServer], Clients], tmp_path: Path
+) -> None:
+    (tmp_path / ".model.tar.gz.tag.part").write_bytes(CONTENT[:100])
+    clients = connect_endpoint("http://127.0.0.1:1", "us-east-1", "key", "secret")
+    clients.retry_policy = RetryPolicy(first_gap=0.01, total=0.0)
+    with pytest.raises(ServiceProblem, match=r"; run the command again: it continues at byte 100$"):
+        fetch(clients, RESULT, tmp_path / "model.tar.gz", lambda _: None)
+
+
+def test_zeros_of_a_power_failure_are_downloaded_again(
+    server: tuple[type[BreakingServer], Clients], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system may have saved the size of the file, but not its last bytes."""
+    handler, clients = server
+    monkeypatch.setattr(fetching, "_BLOCK", 1 << 16)
+    monkeypatch.setattr(fetching, "_SYNC", 1 << 18)
+    synced = (1 << 18) * 2
+    part = tmp_path / ".model.tar.gz.tag.part"
+    part.write_bytes(CONTENT[:synced].ljust(synced + 200_000, b"\0"))
+    before_the_start_of_the_machine = time.time() - time.monotonic() - 60
+    os.utime(part, (before_the_start_of_the_machine,) * 2)
+    fetch_whole(clients, tmp_path / "model.tar.gz")
+    assert handler.ranges == [f"bytes={synced}-"]
+    assert (tmp_path / "model.tar.gz").read_bytes() == CONTENT
+
+
+def test_bytes_are_on_disk_before_many_more_are_written(
+    server: tuple[type[BreakingServer], Clients], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(fetching, "_BLOCK", 1 << 16)
+    monkeypatch.setattr(fetching, "_SYNC", 1 << 18)
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_size))
+    fetch(server[1], RESULT, tmp_path / "model.tar.gz", lambda _: None)
+    assert [size >> 18 for size in synced] == [1, 2, 3, 4, 4]
+    assert all(size % (1 << 18) < 1 << 16 for size in synced)
+
+
+@pytest.mark.parametrize("length", [180, 181, 255])
+def test_file_with_the_longest_name_is_downloaded(
+    server: tuple[type[BreakingServer], Clients], tmp_path: Path, length: int
+) -> None:
+    handler, clients = server
+    path = tmp_path / ("é" * 40).ljust(length - 40, "a")
+    assert len(os.fsencode(path.name)) == length
+    tag = f'"{"0123456789abcdef" * 8}-12"'
+    older, result = replace(RESULT, etag='"older"', size=10), replace(RESULT, etag=tag)
+    handler.tag = older.etag
+    fetch(clients, older, path, lambda _: None)
+    handler.tag = result.etag
+    part = fetch(clients, result, path, lambda _: None)
+    assert [one.name for one in tmp_path.iterdir()] == [part.name]  # that of the other version is deleted
+    publish(part, path)
     assert path.read_bytes() == CONTENT
 
 
