@@ -38,7 +38,7 @@ setup: $(VENV)/.ready ## .venv with the product and all that its tests need
 $(VENV)/.ready: pyproject.toml containers/entrypoint/pyproject.toml tools/check_machine.sh tools/install_packages.sh $(NATIVE)
 	@sh tools/check_machine.sh $(PYTHON)
 	PYTHON=$(PYTHON) sh tools/install_packages.sh $(VENV) '$(TORCH)' numpy -e containers/entrypoint -e '.[local-cloud,dev]' \
-		'scikit-build-core>=0.10,<2' 'ninja>=1.11'
+		'scikit-build-core>=0.11,<2' 'ninja>=1.11'
 	# Without isolation: the torch backend is built against the torch that is installed here.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps --no-build-isolation ./native
 	@touch $@
@@ -190,7 +190,7 @@ test-launchers: $(VENV)/.ready .venv-launchers/.ready ## whole tier: ranks below
 .venv-tensorflow/.ready: Makefile pyproject.toml containers/entrypoint/pyproject.toml tools/check_machine.sh tools/install_packages.sh $(NATIVE)
 	@sh tools/check_machine.sh $(PYTHON)
 	PYTHON=$(PYTHON) sh tools/install_packages.sh .venv-tensorflow '$(TENSORFLOW)' 'numpy<2' \
-		'scikit-build-core>=0.10,<2' 'cmake>=3.20,<4' 'ninja>=1.11' -e containers/entrypoint -e '.[local-cloud]' \
+		'scikit-build-core>=0.11,<2' 'cmake>=3.20,<4' 'ninja>=1.11' -e containers/entrypoint -e '.[local-cloud]' \
 		'ipykernel>=6.29,<8' 'nbclient>=0.10,<0.12' 'hypothesis>=6.100,<7' 'jsonschema>=4.20,<5' 'pytest>=9,<10' 'pytest-timeout>=2.3,<3' 'syrupy>=7,<8'
 	.venv-tensorflow/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps \
 		--no-build-isolation --config-settings=build-dir="build/tensorflow" ./native

@@ -2,6 +2,7 @@
 # Build the wheels of the entrypoint and of the engine for one torch or TensorFlow, into
 # dist/wheels/torch-VERSION-PYTHON or dist/wheels/tensorflow-VERSION-PYTHON.
 # Usage: build_wheels.sh PYTHON, a Python with torch or TensorFlow. It needs a C++20 compiler and that Python's headers.
+# The engine's wheel needs at least the glibc of this machine, and its name says so.
 set -eu
 python=$1
 cd "$(dirname "$0")/.."
@@ -19,8 +20,9 @@ END
 tools=build/wheel-tools-${name##*-}
 target=dist/wheels/$name
 "$python" -m pip install --quiet --disable-pip-version-check --upgrade --target="$tools" \
-    'scikit-build-core>=0.10,<2' 'cmake>=3.20,<4' 'ninja>=1.11' 'hatchling>=1.24'
+    'scikit-build-core>=0.11,<2' 'cmake>=3.20,<4' 'ninja>=1.11' 'hatchling>=1.27'
 rm -rf "$target"
 PATH="$PWD/$tools/bin:$PATH" PYTHONPATH="$PWD/$tools" "$python" -m pip wheel --quiet --disable-pip-version-check \
     --no-index --no-deps --no-build-isolation --wheel-dir="$target" ./native ./containers/entrypoint
+"$python" tools/wheel_platform.py "$target"/*.whl
 ls -1 "$target"/*.whl

@@ -19,7 +19,7 @@ environment() { # folder version
         *) torch="torch==$2" ;;
     esac
     "$1/bin/python" -m pip install --quiet --disable-pip-version-check $upgrade "$torch" "$numpy" 'setuptools<81' \
-        'scikit-build-core>=0.10,<2' 'ninja>=1.11' 'pytest>=9,<10' 'pytest-timeout>=2.3,<3'
+        'scikit-build-core>=0.11,<2' 'ninja>=1.11' 'pytest>=9,<10' 'pytest-timeout>=2.3,<3'
 }
 
 for version in "$@"; do

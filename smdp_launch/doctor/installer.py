@@ -177,7 +177,7 @@ def build_engine(sources: Path) -> str:
     """The command that builds the engine from its sources for the installed framework, and installs it. It needs a C++
     compiler and Python's headers."""
     # The build finds torch with its own module for extensions, which in old versions needs pkg_resources.
-    tools = install("scikit-build-core>=0.10,<2", "cmake>=3.20,<4", "ninja>=1.11", "setuptools<81")
+    tools = install("scikit-build-core>=0.11,<2", "cmake>=3.20,<4", "ninja>=1.11", "setuptools<81")
     return f"{tools} && {install(str(sources), options=Options(is_again=True, alone=True, is_isolated=False))}"
 
 

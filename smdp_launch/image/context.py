@@ -16,6 +16,7 @@ from smdp_launch.image.recipe import Recipe, arguments
 #: What the Dockerfiles copy, relative to the root of the sources.
 SOURCES = (
     "native/CMakeLists.txt",
+    "native/LICENSE",
     "native/README.md",
     "native/pyproject.toml",
     "native/adapters",
@@ -24,6 +25,7 @@ SOURCES = (
     "native/include",
     "native/python",
     "native/simulation",
+    "containers/entrypoint/LICENSE",
     "containers/entrypoint/pyproject.toml",
     "containers/entrypoint/README.md",
     "containers/entrypoint/smdp_entrypoint",

@@ -6,9 +6,9 @@ import hashlib
 import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from smdp_launch.catalog.images import ImageUri, parse_image, tag_facts
 from smdp_launch.errors import ServiceProblem
@@ -16,6 +16,7 @@ from smdp_launch.image import documents
 from smdp_launch.image.registry import Blob, Registry, RegistryError, check_digest, is_list
 from smdp_launch.image.tools import Login
 
+_Read = TypeVar("_Read")
 #: Version of ``image inspect --json``; increased when a field changes its meaning or is removed.
 INSPECTION_VERSION = 1
 DEADLINE = 30.0  # seconds for everything together
@@ -71,20 +72,38 @@ def inspect(uri: str, login: Login | None = None) -> Inspection:
     Raises:
         ServiceProblem: the registry refused, did not answer within ``DEADLINE``, or did not send an image.
     """
+    return _in_time(uri, lambda image: _read(uri, image, login))
+
+
+def digests(uri: str, login: Login | None = None) -> frozenset[str]:
+    """The digests of the image's index, manifest and config. Each build tool identifies an image by one of them.
+
+    Raises:
+        ServiceProblem: as for ``inspect``.
+    """
+
+    def read(image: ImageUri) -> frozenset[str]:
+        found, _, config = _manifest(image, Registry(image, login, time.monotonic() + DEADLINE))
+        return frozenset({*found, config})
+
+    return _in_time(uri, read)
+
+
+def _in_time(uri: str, read: Callable[[ImageUri], _Read]) -> _Read:
     image = parse_image(uri)
     if image is None:
         raise ServiceProblem(f"{documents.printable(uri)!r} is not the URI of an image: write REGISTRY/NAME:TAG")
-    results: list[Inspection] = []
+    results: list[_Read] = []
     errors: list[Exception] = []
 
-    def read() -> None:
+    def run() -> None:
         try:
-            results.append(_read(uri, image, login))
+            results.append(read(image))
         except Exception as error:
             errors.append(error)
 
     # A registry that sends single bytes never exceeds the timeout of a read, so there is a total time limit too.
-    reader = threading.Thread(target=read, daemon=True)
+    reader = threading.Thread(target=run, daemon=True)
     reader.start()
     reader.join(DEADLINE + 1)
     if results:
@@ -98,19 +117,26 @@ def inspect(uri: str, login: Login | None = None) -> Inspection:
 
 def _read(uri: str, image: ImageUri, login: Login | None) -> Inspection:
     registry = Registry(image, login, time.monotonic() + DEADLINE)
+    found, document, digest = _manifest(image, registry)
+    config = documents.parse(registry.config(digest).data, "the config")
+    return _inspection(uri, image, found[-1], document, config)
+
+
+def _manifest(image: ImageUri, registry: Registry) -> tuple[list[str], Mapping[str, Any], str]:
+    """The digests of the index, if there is one, and of the manifest; the manifest; the digest of its config."""
     reference = image.digest or image.tag or "latest"
     manifest = registry.manifest(reference)
+    found = [_digest(manifest)]
     if is_list(manifest):
         reference = _choose(documents.parse(manifest.data, "the index"))
         manifest = registry.manifest(reference)
+        found.append(_digest(manifest))
         if is_list(manifest):
             raise RegistryError("the index contains another index instead of an image")
     document = documents.parse(manifest.data, "the manifest")
     if documents.amount(document, "schemaVersion") != 2:
         raise RegistryError("the manifest has an obsolete format; push the image again")
-    digest = check_digest(documents.text(documents.section(document, "config"), "digest"))
-    config = documents.parse(registry.config(digest).data, "the config")
-    return _inspection(uri, image, _digest(manifest), document, config)
+    return found, document, check_digest(documents.text(documents.section(document, "config"), "digest"))
 
 
 def _digest(blob: Blob) -> str:

@@ -16,6 +16,8 @@ from pathlib import Path
 from smdp_launch.errors import EnvironmentProblem
 
 NAMES = ("docker", "podman", "buildah")
+#: The processor of SageMaker's hosts for which these images are.
+ARCHITECTURE = "amd64"
 _TIMEOUT = 20.0  # seconds for a command that checks a tool and its daemon
 _CHECKS = {
     "docker": ["version", "--format", "{{.Server.Version}}"],
@@ -46,6 +48,8 @@ class Tool:
 
     def build(self, folder: Path, reference: str, args: Mapping[str, str]) -> list[str]:
         command = [self.path, "build", "--file", str(folder / "Dockerfile"), "--tag", reference]
+        # Without it, the tools build for the processor of this machine.
+        command += ["--platform", f"linux/{ARCHITECTURE}"]
         if self.name == "docker":
             command += ["--progress", "plain"]
         else:
@@ -59,6 +63,22 @@ class Tool:
     def has(self, reference: str) -> bool:
         kind = ["--type", "image"]
         return _quiet([self.path, "inspect", *kind, reference]).returncode == 0
+
+    def architecture(self, reference: str) -> str:
+        """The processor of a local image, such as ``amd64``."""
+        return self._ask(reference, "{{.OCIv1.Architecture}}" if self.name == "buildah" else "{{.Architecture}}")
+
+    def digest(self, reference: str) -> str:
+        """The digest by which the tool identifies a local image: of its config or, in some versions of docker, of its
+        manifest or index."""
+        found = self._ask(reference, "{{.FromImageID}}" if self.name == "buildah" else "{{.Id}}")
+        return f"sha256:{found.removeprefix('sha256:')}"
+
+    def _ask(self, reference: str, template: str) -> str:
+        done = _quiet([self.path, "inspect", "--type", "image", "--format", template, reference])
+        if done.returncode != 0:
+            raise EnvironmentProblem(f"{self.name} could not inspect {reference}: {_last_line(done)}")
+        return done.stdout.strip()
 
     def add_tag(self, reference: str, other: str) -> None:
         done = _quiet([self.path, "tag", reference, other])

@@ -69,6 +69,23 @@ def test_existing_tag_is_not_pushed(registry_cloud: Endpoint, tiny: Tiny) -> Non
     assert "Copying" in push(registry_cloud, image, "--again").stderr
 
 
+def test_other_image_of_an_existing_tag_is_refused(registry_cloud: Endpoint, tiny: Tiny) -> None:
+    uri = push(registry_cloud, tiny(f"{NAME}:1"), "--create").stdout.strip()
+    rebuilt = tiny(f"{NAME}:1", "--env", "CUDA_VERSION=12.1")
+    refused = push(registry_cloud, rebuilt)
+    assert (refused.returncode, refused.stdout) == (6, "")
+    assert f"{uri} exists, and is another image than the local {NAME}:1: add --again" in refused.stderr
+    again = push(registry_cloud, rebuilt, "--again")
+    assert (again.returncode, again.stdout.strip()) == (0, uri)
+    assert push(registry_cloud, rebuilt).returncode == 0
+
+
+def test_image_for_arm64_is_refused(registry_cloud: Endpoint, tiny: Tiny) -> None:
+    refused = push(registry_cloud, tiny(f"{NAME}:1", "--arch", "arm64"), "--create")
+    assert refused.returncode == 6
+    assert f"{NAME}:1 is for arm64, and SageMaker's hosts need amd64" in refused.stderr
+
+
 def test_login_is_not_saved(registry_cloud: Endpoint, tiny: Tiny, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()

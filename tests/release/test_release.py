@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.release.conftest import build
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(3600)]
@@ -46,6 +47,15 @@ def test_two_releases_of_a_commit_have_the_same_bytes(first: Path, second: Path)
     assert names == sorted(path.name for path in second.iterdir())
     assert len([name for name in names if name.endswith((".whl", ".tar.gz"))]) == 6
     assert [name for name in names if (first / name).read_bytes() != (second / name).read_bytes()] == []
+
+
+def test_every_wheel_has_the_licence(first: Path) -> None:
+    wheels = sorted(first.glob("*.whl"))
+    assert len(wheels) == 3
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            (licence,) = [one for one in archive.namelist() if one.endswith(".dist-info/licenses/LICENSE")]
+            assert archive.read(licence) == (ROOT / "LICENSE").read_bytes()
 
 
 def test_libraries_need_no_newer_symbols_than_debian_11_and_name_no_folder_of_the_build(

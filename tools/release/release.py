@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import venv
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -179,9 +180,18 @@ def _run(command: list[str], environment: dict[str, str]) -> None:
 def _check(python: Path, target: Path, environment: dict[str, str]) -> None:
     files = [str(one) for one in sorted(target.iterdir())]
     _run([str(python), "-m", "twine", "check", "--strict", *files], environment)
+    without = [one.name for one in target.glob("*.whl") if not _has_licence(one)]
+    if without:
+        sys.exit(f"the licence is missing in {', '.join(without)}: each project needs its file LICENSE")
     launcher = next(target.glob("smdp_launch-*.whl"))
     if launcher.stat().st_size > LARGEST_LAUNCHER:
         sys.exit(f"{launcher.name} has {launcher.stat().st_size} bytes, more than {LARGEST_LAUNCHER}")
+
+
+def _has_licence(wheel: Path) -> bool:
+    with zipfile.ZipFile(wheel) as archive:
+        licences = [one for one in archive.namelist() if one.endswith(".dist-info/licenses/LICENSE")]
+        return [archive.read(one) for one in licences] == [(ROOT / "LICENSE").read_bytes()]
 
 
 def _report(target: Path, machines: list[Machine]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Callable, Mapping
 
 from smdp_entrypoint.contract import cuda_on_cpu
 from smdp_entrypoint.contract.devices import Devices, usable_cores
-from smdp_entrypoint.contract.fabric import fabric_variables
+from smdp_entrypoint.contract.fabric import fabric_variables, has_plugin
 from smdp_entrypoint.contract.platform_files import NO_INSTANCE_TYPE, Contract
 from smdp_entrypoint.contract.rank_layout import MIRRORED_FLAG, Layout, training_hosts
 
@@ -29,6 +29,13 @@ _MPI_FLAGS = (
     "sagemaker_distributed_dataparallel_enabled",
     "sagemaker_pytorch_ddp_enabled",
     "sagemaker_mpi_enabled",
+)
+# Of jobs whose script uses NCCL, or Gloo on hosts without GPUs.
+_TORCH_FLAG = "sagemaker_torch_distributed_enabled"
+_NO_PLUGIN = (
+    "warning: this image has no NCCL plugin for EFA (libnccl-net.so of aws-ofi-nccl), so NCCL exchanges between the "
+    "hosts over TCP, which is many times slower: install the plugin, or Amazon's EFA installer 1.38.1 or later, in the "
+    "image"
 )
 
 
@@ -96,10 +103,12 @@ def default_variables(
     """Defaults, which the job's own environment ``environ`` overrides."""
     defaults = {"PYTHONUNBUFFERED": "1"}
     if devices.efa:
-        fabric = fabric_variables(environ)
+        fabric = fabric_variables(environ, instance_type=instance_type(contract))
         defaults.update(fabric)
         settings = ", ".join(f"{name}={value}" for name, value in fabric.items())
         say(f"this host has an Elastic Fabric Adapter: {settings}")
+        if len(layout.hosts) > 1 and contract.hyperparameters.flag(_TORCH_FLAG) and not has_plugin(environ):
+            say(_NO_PLUGIN)
     if layout.workers_per_host > 1:
         defaults["OMP_NUM_THREADS"] = str(max(1, usable_cores() // layout.workers_per_host))
     interface = contract.resources.interface

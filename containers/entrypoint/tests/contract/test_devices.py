@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,11 +13,11 @@ from typing import TYPE_CHECKING, Callable
 import pytest
 from entrypoint_support.host import wait_until
 
-from smdp_entrypoint.contract import devices
+from smdp_entrypoint.contract import devices, fabric
 from smdp_entrypoint.contract.custom_options import exported_variables
 from smdp_entrypoint.contract.devices import Devices, System, check_gpus, count_devices
 from smdp_entrypoint.contract.errors import DeviceError
-from smdp_entrypoint.contract.fabric import fabric_variables, plugin_version
+from smdp_entrypoint.contract.fabric import fabric_variables, has_plugin, libfabric_version, plugin_version
 from smdp_entrypoint.contract.paths import MlTree
 from smdp_entrypoint.contract.platform_files import read_contract
 from smdp_entrypoint.contract.rank_layout import Layout
@@ -174,6 +175,71 @@ def test_nccl_protocol_is_set_for_old_plugins_only(
     assert plugin_version(environ) == version
     assert fabric_variables(environ, "6.1.0").get("NCCL_PROTO") == protocol
     assert plugin_version({}) is None
+
+
+def libfabric(folder: Path, major: int, minor: int) -> dict[str, str]:
+    """The variables of a job that loads a libfabric of that version."""
+    source, library = folder / "fabric.c", folder / "libfabric.so.1"
+    source.write_text(f"unsigned fi_version(void) {{ return {major} << 16 | {minor}; }}\n")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
+    return {"SMDP_LIBFABRIC": str(library)}
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is missing")
+@pytest.mark.parametrize(
+    ("version", "instance_type", "expected"),
+    [
+        ((1, 16), "ml.p4d.24xlarge", "1"),
+        ((1, 17), "ml.p4de.24xlarge", "1"),
+        ((1, 18), "ml.p4d.24xlarge", None),
+        ((2, 1), "ml.p5.48xlarge", None),
+        ((1, 16), "ml.p3dn.24xlarge", None),
+    ],
+)
+def test_rdma_of_the_adapter_is_requested_from_a_libfabric_that_needs_the_variable(
+    tmp_path: Path, version: tuple[int, int], instance_type: str, expected: str | None
+) -> None:
+    environ = libfabric(tmp_path, *version)
+    assert libfabric_version(environ) == version
+    variables = fabric_variables(environ, "6.1.0", instance_type)
+    assert variables.get("FI_EFA_USE_DEVICE_RDMA") == expected
+
+
+def test_missing_or_damaged_libfabric_sets_no_variable(tmp_path: Path) -> None:
+    (tmp_path / "libfabric.so.1").write_text("no library")
+    for path in (tmp_path / "libfabric.so.1", tmp_path / "none"):
+        environ = {"SMDP_LIBFABRIC": str(path)}
+        assert libfabric_version(environ) is None
+        assert "FI_EFA_USE_DEVICE_RDMA" not in fabric_variables(environ, "6.1.0", "ml.p4d.24xlarge")
+
+
+@pytest.mark.parametrize("name", ["libnccl-net.so", "libnccl-net-ofi.so"])
+def test_host_says_that_nccl_uses_tcp_without_a_plugin(
+    host: Host, tmp_path: Path, messages: list[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(fabric, "_PLUGIN_FOLDERS", ())
+    monkeypatch.setattr(fabric, "_SYSTEM_FOLDERS", ())
+    monkeypatch.setattr(fabric, "_LINKER_CACHE", tmp_path / "cache")
+    contract = read_contract(MlTree(host.job(sagemaker_torch_distributed_enabled=True).root))
+    two, one = Layout(("algo-1", "algo-2"), "algo-1", 1), Layout(("algo-1",), "algo-1", 1)
+    devices = Devices(8, 8, 0, efa=True)
+
+    def warnings(layout: Layout, **environ: str) -> list[str]:
+        messages.clear()
+        default_variables(contract, layout, devices, environ, messages.append)
+        return [line for line in messages if "no NCCL plugin for EFA" in line]
+
+    assert len(warnings(two)) == 1
+    assert "over TCP" in warnings(two)[0]
+    assert warnings(one) == []
+    assert warnings(two, NCCL_NET_PLUGIN="/opt/mine.so") == []
+    (tmp_path / name).touch()
+    assert warnings(two, LD_LIBRARY_PATH=str(tmp_path)) == []
+    (tmp_path / "cache").write_bytes(b"\0libc.so.6\0" + name.encode() + b"\0")
+    assert has_plugin({})
+    contract = read_contract(MlTree(host.job().root))
+    (tmp_path / "cache").unlink()
+    assert warnings(two) == []
 
 
 @pytest.mark.parametrize(
