@@ -10,7 +10,7 @@ build=$source/build/tests-release
 failed=0
 [ $# -gt 0 ] || set -- strict strict/3 efa 'tcp;ofi_rxm' sockets
 
-cmake -S "$source" -B "$build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS= -DSMDP_SANITIZE= -DSMDP_TESTS=ON -DSMDP_TORCH=OFF -DSMDP_UNITY=ON > /dev/null
+cmake -S "$source" -B "$build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS= -DSMDP_SANITIZE= -DSMDP_TESTS=ON -DSMDP_TEST_FLAGS=-O1 -DSMDP_TORCH=OFF -DSMDP_UNITY=ON > /dev/null
 nice -n 10 cmake --build "$build" --parallel "${SMDP_BUILD_JOBS:-2}" --target test_native > "$build/build.log" 2>&1 || {
   cat "$build/build.log"
   exit 1
