@@ -38,6 +38,7 @@ class ExitCode(IntEnum):
     WAIT_TIMED_OUT = 14
     REHEARSAL_FAILED = 15
     INTERRUPTED = 130
+    READER_EXITED = 141
 
 
 class SmdpError(Exception):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import errno
 import gc
 import importlib
 import io
@@ -20,17 +19,25 @@ import click
 from smdp_launch import __version__
 from smdp_launch.cli.shared.groups import Group
 from smdp_launch.cli.shared.help import MOST_COLUMNS, with_help_layout
+from smdp_launch.cli.shared.streams import continue_without_stderr, discard, is_closed_pipe
 from smdp_launch.disk import is_full, why
 from smdp_launch.errors import ExitCode, JobFileRefused, Refused, SmdpError
 from smdp_launch.jobs.records.current_folder import DELETED, is_deleted
 from smdp_launch.private_files import NotPrivate
-from smdp_launch.systems import IS_WINDOWS
 
 if TYPE_CHECKING:
     from smdp_launch.diagnostics import Diagnostic
 
 #: Version of the JSON object that reports an error where ``--json`` is given.
 _ERROR_VERSION = 1
+#: The commands that only print: what they print is all that they do, and a reader may need only its start. The others
+#: act, or their exit code is a result.
+_ONLY_PRINT = frozenset(
+    {
+        *("plan", "export", "schema", "explain", "catalog", "scale", "size", "status", "trials", "logs", "metrics"),
+        *("compare", "list", "cost", "endpoints", "completion"),
+    }
+)
 
 
 class Entry(NamedTuple):
@@ -95,12 +102,14 @@ COMMANDS = {
 
 class _Commands(Group):
     def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
-        with _closed_pipe_exits():  # --help prints here
+        with _closed_pipe_ignored():  # --help prints here
             return super().make_context(*arguments, **extra)
+        raise click.exceptions.Exit(ExitCode.OK)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _closed_pipe_exits():
+        with _closed_pipe_ignored():
             return super().invoke(ctx)
+        raise click.exceptions.Exit(_code_without_reader(ctx.invoked_subcommand))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -141,6 +150,7 @@ def main() -> NoReturn:
     """Run the command line and exit with a code of docs/reference/exit-codes.md."""
     # Imports create many objects that live until the end: scanning them repeatedly costs 6 % of a short command's time.
     gc.set_threshold(50_000)
+    continue_without_stderr()
     _open_closed_streams()
     _print_every_character()
     try:
@@ -184,35 +194,21 @@ def _print_every_character() -> None:
 
 
 @contextlib.contextmanager
-def _closed_pipe_exits() -> Iterator[None]:
-    """Exit with 0 if the reader of the output has exited (`| head`). click would exit with 1."""
-    with _closed_pipe_ignored():
-        yield
-        return
-    raise click.exceptions.Exit(ExitCode.OK)
-
-
-@contextlib.contextmanager
 def _closed_pipe_ignored() -> Iterator[None]:
-    """End the block without an error if the reader of the output has exited."""
+    """End the block without an error if the reader of standard output has exited, and discard the buffer, which Python
+    would write at exit."""
     try:
         yield
     except OSError as error:
-        if not _is_closed_pipe(error):
+        if not is_closed_pipe(error):
             raise
-        _discard_output()
+        discard(sys.stdout.fileno())
 
 
-def _is_closed_pipe(error: OSError) -> bool:
-    """Whether the reader of the output has exited. Windows also reports EINVAL."""
-    if isinstance(error, BrokenPipeError):
-        return True
-    return IS_WINDOWS and error.errno == errno.EINVAL and error.filename is None
-
-
-def _discard_output() -> None:
-    """Discard the buffer, which Python would write at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _code_without_reader(command: str | None) -> ExitCode:
+    """The exit code of a command that has ended because the reader of its output has exited."""
+    is_help = not {"-h", "--help"}.isdisjoint(sys.argv[1:])
+    return ExitCode.OK if is_help or command is None or command in _ONLY_PRINT else ExitCode.READER_EXITED
 
 
 def _print_unexpected(error: Exception) -> ExitCode:
@@ -221,7 +217,7 @@ def _print_unexpected(error: Exception) -> ExitCode:
         with contextlib.suppress(OSError):
             click.echo(f"smdp-launch: {problem}", err=True)
             _print_json_error(ExitCode.ENVIRONMENT, problem)
-        _discard_output()
+        discard(sys.stdout.fileno())
         return ExitCode.ENVIRONMENT
     import traceback
 

@@ -230,11 +230,12 @@ class CapacityWait:
 
     def _stop_after_interrupt(self, region: Region, plan: Plan) -> None:
         """Raises:
-        Interrupted: unless the job has got hosts.
+        Interrupted: unless the job has got hosts. The interrupt is then for the caller.
         """
         self._interrupted.clear()
         if self._withdraw(region, plan, "interrupted") is not None:
             raise Interrupted(f"job {plan.job} waited for capacity in {plan.spec.region} and was stopped")
+        self._interrupted.set()
 
     def _withdraw_at_once(self, region: Region, plan: Plan) -> None:
         """Stop the pending job within the time of the usual retry policy.

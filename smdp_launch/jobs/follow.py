@@ -94,8 +94,8 @@ class Follower:
     Attributes:
         pause: seconds until the next poll is due.
         description: the job as the last poll saw it.
-        had_ended: whether the job had ended when the first poll described it. The clocks of this machine and of the
-            service need not agree for this.
+        had_ended: whether the job had ended when a poll first described it. If the first call failed: whether it had
+            ended before that call. The clocks of this machine and of the service need not agree for this.
         request: the service's answer that it comes from.
         read_at: seconds since 1970, by the service's clock if it sends one, up to which every log has been read; None
             if the last poll has not read every log to its end.
@@ -122,7 +122,8 @@ class Follower:
     _is_settled: bool = False
 
     def __post_init__(self) -> None:
-        self._deadline = math.inf if self.timeout is None else self.clock() + self.timeout
+        self._began = self.clock()
+        self._deadline = math.inf if self.timeout is None else self._began + self.timeout
         self._outage = Outage(self.clients.retry_policy, self.clock)
         self._streams = Streams(self.clients, self.job, self._call)
         self._merge: Merge[StatusChanged | LogLine | JobEvent] = Merge(clock=self.clock)
@@ -197,7 +198,7 @@ class Follower:
             now = datetime.now(timezone.utc)
             self._described_at = (response_time(described) or now).timestamp()
             known, self.description = self.description, description(described, now)
-            self.had_ended = self.had_ended if known is not None else self.description.outcome is not None
+            self.had_ended = self.had_ended if known is not None else self._ended_before(described)
             self._merge.window = WINDOW if self.description.hosts > 1 else 0
             for one in self._status_changes(described):
                 self._merge.note(one)
@@ -205,6 +206,15 @@ class Follower:
             self._streams.refresh()
             self._is_listed = True
         return described
+
+    def _ended_before(self, described: Mapping[str, Any]) -> bool:
+        """Whether the first description is that of a job that had ended before this follower began."""
+        if described["TrainingJobStatus"] not in ENDED:
+            return False
+        at = response_time(described)
+        if self._outage_lasted is None or at is None:
+            return True
+        return at.timestamp() - (self.clock() - self._began) > _end_of(described).timestamp()
 
     def _note_step(self, one: StatusChanged | LogLine | JobEvent) -> None:
         if isinstance(one, JobEvent) and one.name == "step":
@@ -270,9 +280,15 @@ class Follower:
         was_settled, self._is_settled = self._is_settled, not self._has_news
         if was_settled and not self._has_news:
             return True
-        ended, at = described.get("TrainingEndTime") or described["LastModifiedTime"], response_time(described)
-        lasted = (at - ended).total_seconds() if at is not None else 0.0
+        at = response_time(described)
+        lasted = (at - _end_of(described)).total_seconds() if at is not None else 0.0
         return max(lasted, self.clock() - self._ended_since) > _SETTLES
+
+
+def _end_of(described: Mapping[str, Any]) -> datetime:
+    """The end of a job that has ended, by the service's clock."""
+    end: datetime = described.get("TrainingEndTime") or described["LastModifiedTime"]
+    return end
 
 
 def _change(transition: Mapping[str, Any], before: Mapping[str, Any] | None) -> StatusChanged:

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from smdp_launch.diagnosis.verdict import Verdict, diagnose
-from smdp_launch.errors import Refused
+from smdp_launch.errors import Refused, WaitTimedOut
 from smdp_launch.jobs.checkpoints.listing import Checkpoints, list_checkpoints
 from smdp_launch.jobs.follow import Ended, Follower, FollowEvent, StatusChanged
 from smdp_launch.jobs.input_record import record_input
@@ -174,17 +174,22 @@ class Job(NotebookView):
         that of the new job.
 
         Args:
-            timeout: seconds to wait at most, retries included. The job itself continues.
+            timeout: seconds to wait at most, retries included. The job itself continues. After this time, a job that
+                has failed is not resumed.
 
         Raises:
             WaitTimedOut: the job has not ended by then.
         """
         until = None if timeout is None else time.monotonic() + timeout
         while True:
-            *_, last = self.follow(None if until is None else max(0.0, until - time.monotonic()))
+            try:
+                *_, last = self.follow(None if until is None else max(0.0, until - time.monotonic()))
+            except WaitTimedOut:  # after a retry, it names the rest of the time
+                raise WaitTimedOut(f"{self.name} has not ended within {timeout:g} s; it continues") from None
             if not isinstance(last, Ended):
                 raise TypeError(f"the last event of a job is its end, not {last}")
-            if not self._retry(last.outcome):
+            is_over = until is not None and time.monotonic() >= until
+            if is_over or not self._retry(last.outcome):
                 return last.outcome
 
     def _retry(self, ended: Outcome) -> bool:
@@ -305,7 +310,8 @@ class Job(NotebookView):
             self.last_seen = event.status
         elif isinstance(event, Ended):
             self.last_seen = event.outcome.status
-            record_input(self.name, self.numbers)
+            if event.has_all_lines:  # the start of a log shows another rate than all of it
+                record_input(self.name, self.numbers)
             self._note_end(event.outcome)
 
     def _note_poll(self, follower: Follower) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from smdp_launch.errors import SmdpError
 from smdp_launch.jobs.records.history import LOCAL, ends, entries, launches, record_end, record_retained
 from smdp_launch.jobs.records.lines import Launch, Retained
-from smdp_launch.jobs.records.outcome import ENDED, NO_JOB, Outcome
+from smdp_launch.jobs.records.outcome import ENDED, Outcome
 from smdp_launch.jobs.service.clients import Clients, connection, ignore_waiting
 from smdp_launch.jobs.service.retry_policy import Waiting
 from smdp_launch.jobs.spending.ledger import Open, pool_of
@@ -20,6 +20,8 @@ from smdp_launch.jobs.sweeps import SweepState, describe_sweep
 
 #: Statuses of a warm pool after which nothing more is billed.
 _OVER = frozenset({"Terminated", "Reused"})
+#: In place of a status: the job was not created, or it runs in another account.
+_UNKNOWN = "unknown to this account"
 
 
 def refresh(on_waiting: Callable[[Waiting], None] = ignore_waiting) -> tuple[dict[str, Open], list[str]]:
@@ -27,8 +29,8 @@ def refresh(on_waiting: Callable[[Waiting], None] = ignore_waiting) -> tuple[dic
     ended = ends()
     on_aws = [one for one in launches() if one.where != LOCAL]
     running = [one for one in on_aws if one.job not in ended]
-    statuses, unreachable, absent = update_statuses(running, on_waiting)
-    found = {job: Open(NO_JOB.summary, 0) for job in absent}
+    statuses, unreachable, unknown = update_statuses(running, on_waiting)
+    found = {job: Open(_UNKNOWN, None) for job in unknown}
     problems = list(unreachable.values())
     over = {one.job for one in entries(Retained)}
     now = ends()

@@ -31,6 +31,7 @@ class Run:
     where: the AWS region, or ``local``.
     price: USD an hour of one host; None if it is unknown, or for a local run.
     request: the service's answer to DescribeTrainingJob, with the settings of the request.
+    has_all_lines: False if reading the log ended before its end.
     """
 
     where: str
@@ -38,6 +39,7 @@ class Run:
     metrics: RunMetrics
     price: float | None = None
     request: Mapping[str, Any] = field(default_factory=dict)
+    has_all_lines: bool = True
 
     @property
     def name(self) -> str:

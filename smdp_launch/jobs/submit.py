@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
 from smdp_launch.errors import Refused, ServiceProblem, SmdpError
 from smdp_launch.jobs.checkpoints.stored import prefix_of
-from smdp_launch.jobs.records.outcome import ENDED
+from smdp_launch.jobs.records.history import record_end
+from smdp_launch.jobs.records.outcome import ENDED, NO_JOB
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.error_kinds import ErrorKind, error_kind, reason
 from smdp_launch.jobs.service.retry import call_with_retries
@@ -96,6 +98,9 @@ def create_once(
 
     If an answer is lost, the retry is refused because the name is in use. What exists is ours if it has that tag.
 
+    A refusal is recorded in the history as the end of the launch, which costs nothing, unless an earlier try may have
+    created it.
+
     Args:
         call: makes the request, with the clients of that moment.
         arn: describes what exists, and returns its ARN.
@@ -106,21 +111,39 @@ def create_once(
         EnvironmentProblem: the credentials have expired.
         Interrupted: between two tries; it may exist.
     """
-    from botocore.exceptions import ClientError
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    may_exist = False
 
     def attempt() -> None:
+        nonlocal may_exist
         try:
             call()
-        except ClientError as error:
-            if error.response["Error"]["Code"] != "ResourceInUse" or not _is_ours(clients, kind, name, arn, tags):
-                raise
+        except (ClientError, BotoCoreError) as error:
+            may_exist = may_exist or _may_have_created(error)
+            if _is_name_in_use(error) and _is_ours(clients, kind, name, arn, tags):
+                return
+            if not may_exist and error_kind(error) is ErrorKind.FINAL:
+                record_end(name, NO_JOB, datetime.now(timezone.utc))
+            raise
 
     try:
         call_with_retries(clients, f"{kind} {name} could not be created", attempt)
     except SmdpError as error:
         if error_kind(error.__cause__) is ErrorKind.FINAL:
             raise
-        raise type(error)(f"{error}; run smdp-launch status {name} to see whether the {kind} exists") from error
+        text = f"{error}; run smdp-launch status {name} to see whether the {kind} exists"
+        raise type(error)(text) from error.__cause__
+
+
+def _may_have_created(error: Exception) -> bool:
+    """Whether what a failed call creates may exist: its answer was lost, now or in one of botocore's own tries."""
+    retried = getattr(error, "response", {}).get("ResponseMetadata", {}).get("RetryAttempts", 0)
+    return bool(retried) or _is_name_in_use(error) or error_kind(error) is ErrorKind.TEMPORARY
+
+
+def _is_name_in_use(error: Exception) -> bool:
+    return bool(getattr(error, "response", {}).get("Error", {}).get("Code") == "ResourceInUse")
 
 
 def stop(clients: Clients, job: str) -> str:

@@ -99,6 +99,18 @@ def create_sweep(clients: Clients, plan: Plan, progress: Progress = ignore_progr
         ServiceProblem: the service refused, did not answer, or another tuning job has the name.
         EnvironmentProblem: the credentials have expired.
     """
+    send_source(clients, plan, progress)
+    create_tuning_job(clients, plan)
+
+
+def create_tuning_job(clients: Clients, plan: Plan) -> None:
+    """The second half of `create_sweep`.
+
+    Raises:
+        ServiceProblem: as `create_sweep`.
+        EnvironmentProblem: as `create_sweep`.
+        Interrupted: between two tries; the sweep may exist.
+    """
     request, name = plan.submitted, plan.job
 
     def call() -> None:
@@ -108,7 +120,6 @@ def create_sweep(clients: Clients, plan: Plan, progress: Progress = ignore_progr
         found = clients.sagemaker.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
         return str(found["HyperParameterTuningJobArn"])
 
-    send_source(clients, plan, progress)
     create_once(clients, "sweep", name, call, arn, request["Tags"])
 
 

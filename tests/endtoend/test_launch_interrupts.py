@@ -222,7 +222,7 @@ def test_closed_output_stops_local_job(job: Job) -> None:
         timeout=120,
         check=False,
     )
-    assert ran.returncode == ExitCode.OK, ran.stderr
+    assert ran.returncode == ExitCode.READER_EXITED, ran.stderr
     assert ran.stderr == ""
     wait_for(lambda: job_state(job)["status"] not in {"InProgress", "Stopping"}, "the end of the job")
     assert job_state(job)["status"] == "Stopped"

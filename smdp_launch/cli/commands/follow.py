@@ -48,7 +48,7 @@ def command(
     from smdp_launch.cli.render.next_step import command_for_job, print_next
     from smdp_launch.cli.render.terminal.retries import print_retry
     from smdp_launch.cli.shared.follow_session import Answer, FollowSession, RunOptions, interrupts_deferred
-    from smdp_launch.cli.shared.retries import follow_retries
+    from smdp_launch.cli.shared.retries import TimeLimit, follow_retries
     from smdp_launch.errors import ExitCode, WaitTimedOut
 
     table = read_prices(prices) if prices is not None else None
@@ -56,7 +56,7 @@ def command(
     job.on_waiting = print_retry
     with job.connected() as clients, interrupts_deferred(clients):
         events = EventView(job.name, job.where, quiet=quiet) if as_json else None
-        run_options = RunOptions(job.where, report, table)
+        run_options, limit = RunOptions(job.where, report, table), TimeLimit(timeout)
         session = FollowSession(clients, job.name, None, Answer.DETACH, timeout, quiet, events, options=run_options)
         try:
             result = session.run()
@@ -66,7 +66,14 @@ def command(
             raise
         if not session.had_ended:  # a look at a job that failed long ago must not launch a new one
             last, result = follow_retries(
-                clients, job.name, job.where, result, as_json=as_json, report=report, answer=Answer.DETACH
+                clients,
+                job.name,
+                result,
+                run_options,
+                as_json=as_json,
+                answer=Answer.DETACH,
+                quiet=quiet,
+                limit=limit,
             )
             job = job.named(last)
     if result is None:

@@ -114,7 +114,7 @@ class LaunchOptions:
 def _launch_local(checked: CheckedJob, request: LocalRequest, launch: LaunchOptions) -> ExitCode:
     from smdp_launch.cli.render.diagnostics import print_diagnostics
     from smdp_launch.cli.render.job.launch import print_end, print_local_end, print_local_start
-    from smdp_launch.cli.shared.follow_session import submit_and_follow, submit_detached
+    from smdp_launch.cli.shared.follow_session import RunOptions, submit_and_follow, submit_detached
     from smdp_launch.cli.shared.retries import follow_retries
     from smdp_launch.cli.shared.submission import require_receivers
     from smdp_launch.errors import ExitCode
@@ -138,9 +138,8 @@ def _launch_local(checked: CheckedJob, request: LocalRequest, launch: LaunchOpti
             submit_detached(clients, plan)
         else:
             result = submit_and_follow(clients, plan, _event_view(plan, launch), report=launch.report)
-            job, result = follow_retries(
-                clients, plan.job, _where(plan), result, as_json=launch.as_json, report=launch.report
-            )
+            options = RunOptions(_where(plan), launch.report)
+            job, result = follow_retries(clients, plan.job, result, options, as_json=launch.as_json)
     if launch.detach:
         _print_detached(plan, launch)
         return ExitCode.OK
@@ -205,18 +204,16 @@ def _require_for_sweep(plan: Plan, launch: LaunchOptions) -> None:
 def _run_sweep(clients: Clients, plan: Plan, launch: LaunchOptions) -> ExitCode:
     from smdp_launch.cli.render.next_step import print_next, print_note
     from smdp_launch.cli.render.sweeps import print_sweep
-    from smdp_launch.cli.shared.sweeps import follow_sweep, report_sweep, submit_sweep
+    from smdp_launch.cli.shared.sweeps import report_sweep, submit_sweep
     from smdp_launch.errors import ExitCode, SmdpError
     from smdp_launch.jobs.notifications.notifier import notifier_of
     from smdp_launch.jobs.open_costs import record_sweep_end
     from smdp_launch.jobs.records.outcome import Outcome
 
-    submit_sweep(clients, plan)
-    click.echo(f"{plan.job}: the sweep is launched")
+    sweep = submit_sweep(clients, plan, detach=launch.detach)
     if launch.detach:
         print_next(f"smdp-launch trials {plan.job}")
         return ExitCode.OK
-    sweep = follow_sweep(clients, plan.job)
     if sweep is None:
         return ExitCode.INTERRUPTED
     record_sweep_end(clients, sweep)
@@ -260,7 +257,13 @@ def _submit_plan(
 ) -> ExitCode:
     from smdp_launch.cli.render.diagnostics import print_diagnostics
     from smdp_launch.cli.render.job.launch import print_end
-    from smdp_launch.cli.shared.follow_session import follow_created, submit_and_follow, submit_detached
+    from smdp_launch.cli.shared.follow_session import (
+        RunOptions,
+        follow_created,
+        require_no_interrupt,
+        submit_and_follow,
+        submit_detached,
+    )
     from smdp_launch.cli.shared.retries import follow_retries
     from smdp_launch.cli.shared.submission import connect_for
     from smdp_launch.errors import ExitCode
@@ -277,13 +280,16 @@ def _submit_plan(
     if launch.capacity_wait is not None:
         clients, plan = await_capacity(clients, jobs, launch.capacity_wait, ignore, as_json=launch.as_json)
     if launch.detach:
-        if not waits:
+        if waits:
+            require_no_interrupt(clients, plan.job)
+        else:
             submit_detached(clients, plan)
         _print_detached(plan, launch)
         return ExitCode.OK
     follow = follow_created if waits else submit_and_follow
     result = follow(clients, plan, _event_view(plan, launch), report=launch.report)
-    job, result = follow_retries(clients, plan.job, _where(plan), result, as_json=launch.as_json, report=launch.report)
+    options = RunOptions(_where(plan), launch.report)
+    job, result = follow_retries(clients, plan.job, result, options, as_json=launch.as_json)
     if result is None:
         return ExitCode.INTERRUPTED
     if not launch.as_json:

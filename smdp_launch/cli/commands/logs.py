@@ -66,7 +66,8 @@ def command(
         _require_host(host, description)
         lines = read_lines(clients, job.name, LogFilter(since, host, rank, grep, tail))
         if rank is not None and tail != 0:
-            lines = _with_note(lines, f"no line of rank {rank} was found{_ranks(description)}")
+            is_filtered = (since, host, grep) != (None, None, None)
+            lines = _with_note(lines, _no_line(rank, description, is_filtered=is_filtered))
         if as_json:
             print_lines_json(job, lines)
         else:
@@ -84,12 +85,18 @@ def _require_host(host: str | None, description: Description) -> None:
     raise click.UsageError(f"{description.job} has no host {host}: {known}")
 
 
-def _ranks(description: Description) -> str:
-    """The ranks of a local job; nothing for a job on AWS, whose request does not have their number."""
-    if description.workers_per_host is None:
-        return ""
-    last = description.hosts * description.workers_per_host - 1
-    return "; the only rank is 0" if last == 0 else f"; the job has the ranks 0 to {last}"
+def _no_line(rank: int, description: Description, *, is_filtered: bool) -> str:
+    """Why there is no line of the rank. The ranks of a job on AWS are unknown: its request does not have their number.
+
+    Args:
+        is_filtered: whether other options than ``--rank`` select lines.
+    """
+    workers = description.workers_per_host
+    last = description.hosts * workers - 1 if workers is not None else None
+    if last is not None and rank > last:
+        known = "the only rank is 0" if last == 0 else f"the job has the ranks 0 to {last}"
+        return f"no line of rank {rank} was found; {known}"
+    return f"no line of rank {rank} matches the other options" if is_filtered else f"no line of rank {rank} was found"
 
 
 def _with_note(lines: Iterable[LogLine], note: str) -> Iterator[LogLine]:

@@ -106,7 +106,7 @@ def _resume_job(
             followed = RunOptions(job.where, report)
             session = FollowSession(clients, job.name, layout, Answer.STOP, events=view, options=followed)
             result = session.run()
-        name, result = follow_retries(clients, job.name, job.where, result, as_json=as_json, report=report)
+        name, result = follow_retries(clients, job.name, result, followed, as_json=as_json)
         job = job.named(name)
     if result is None:
         return ExitCode.INTERRUPTED

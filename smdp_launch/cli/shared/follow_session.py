@@ -29,7 +29,6 @@ from smdp_launch.jobs.logs.messages import JobEvent
 from smdp_launch.jobs.logs.tracebacks import Tracebacks
 from smdp_launch.jobs.notifications.notifier import Notifier, notifier_of
 from smdp_launch.jobs.records.history import LOCAL, record_end
-from smdp_launch.jobs.records.outcome import Outcome
 from smdp_launch.jobs.run import Run, add_event
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.error_kinds import ErrorKind, error_kind
@@ -204,11 +203,11 @@ class FollowSession:
                         if not event.has_all_lines:
                             logs = command_for_job("logs", self.job, self.options.region)
                             view.note(f"the log may be incomplete, because the timeout came first: `{logs}` prints it")
-                        result = self._end(view, event.outcome)
+                        result = self._end(view, event)
                         described = self._shown.description
                         cost = usd(described, self._shown.price) if described is not None else None
                         notifier.end(event.outcome, cost)
-            self._write_report(follower.request)
+            self._write_report(follower.request, result)
         self.had_ended = follower.had_ended
         return result
 
@@ -219,14 +218,15 @@ class FollowSession:
         if self.layout is None:
             self.layout = view.layout = JobLayout.of_description(described)
 
-    def _write_report(self, request: Mapping[str, Any]) -> None:
+    def _write_report(self, request: Mapping[str, Any], result: FollowResult | None) -> None:
         """Write the report, if one is requested. An error is a note: the job's outcome decides about the exit code."""
         described = self._shown.description
         if self.options.report is None or described is None:
             return
         from smdp_launch.cli.render.job.report import write_report
 
-        run = Run(self.options.where, described, self._shown.metrics, self._shown.price, request)
+        is_whole = result is None or result.has_all_lines
+        run = Run(self.options.where, described, self._shown.metrics, self._shown.price, request, is_whole)
         try:
             write_report(run, self.options.report)
         except SmdpError as error:
@@ -243,13 +243,15 @@ class FollowSession:
             self._stop(view)
         return False
 
-    def _end(self, view: View, outcome: Outcome) -> FollowResult:
-        record_end(self.job, outcome, datetime.now(timezone.utc))
-        record_input(self.job, self._shown.metrics)
-        traceback = self._tracebacks.first
+    def _end(self, view: View, ended: Ended) -> FollowResult:
+        record_end(self.job, ended.outcome, datetime.now(timezone.utc))
+        if ended.has_all_lines:  # the start of a log shows another rate than all of it
+            record_input(self.job, self._shown.metrics)
+        traceback, is_whole = self._tracebacks.first, ended.has_all_lines
+        result = FollowResult(ended.outcome, self._results, traceback, self._shown.metrics, is_whole)
         if isinstance(view, EventView):
-            view.end(outcome, self._results, traceback, self._shown.metrics)
-        return FollowResult(outcome, self._results, traceback, self._shown.metrics)
+            view.end(result)
+        return result
 
     def _show(self, view: View, event: FollowEvent) -> None:
         if isinstance(event, JobEvent):

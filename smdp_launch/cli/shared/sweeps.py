@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -72,13 +72,37 @@ def report_sweep(clients: Clients, sweep: SweepState, where: str | None, page: P
     write_sweep_report(sweep, curves, where or "AWS", page)
 
 
-def submit_sweep(clients: Clients, plan: Plan) -> None:
-    """Create the sweep, with a progress bar for a large source archive."""
-    from smdp_launch.cli.render.job.upload import UploadView
-    from smdp_launch.jobs.sweeps import create_sweep
+def submit_sweep(clients: Clients, plan: Plan, *, detach: bool) -> SweepState | None:
+    """Create the sweep, with a progress bar for a large source archive, and follow it unless ``detach`` is True. None
+    if the user detached from it, or it is not followed.
 
-    with UploadView() as upload:
-        create_sweep(clients, plan, upload.show)
+    An interrupt during the upload cancels the launch. From just before the creation, an interrupt is a question about
+    the sweep, so that no sweep exists without the user's knowledge.
+
+    Raises:
+        KeyboardInterrupt: no sweep was created.
+        Interrupted: the service did not answer, so the sweep may exist; or it was created and is not followed.
+    """
+    from smdp_launch.cli.render.job.upload import UploadView
+    from smdp_launch.cli.shared.follow_session import sigterm_as_sigint
+    from smdp_launch.jobs.submit import send_source
+    from smdp_launch.jobs.sweeps import create_tuning_job
+
+    with sigterm_as_sigint(), UploadView() as upload:
+        send_source(clients, plan, upload.show)
+    return _created(clients, plan.job, lambda: create_tuning_job(clients, plan), detach=detach)
+
+
+def _created(clients: Clients, name: str, create: Callable[[], None], *, detach: bool) -> SweepState | None:
+    from smdp_launch.cli.shared.follow_session import interrupts_deferred, require_no_interrupt
+
+    with interrupts_deferred(clients):
+        create()
+        click.echo(f"{name}: the sweep is launched")
+        if detach:
+            require_no_interrupt(clients, name)
+            return None
+        return follow_sweep(clients, name)
 
 
 def follow_sweep(clients: Clients, name: str) -> SweepState | None:
@@ -140,12 +164,10 @@ def resumed_sweep(
             return ExitCode.OK
         if old.where != LOCAL:
             confirm(yes, ask=True)
-        resume_sweep(clients, prepared, old.where)
-        click.echo(f"{prepared.sweep}: the sweep is launched")
+        sweep = _created(clients, prepared.sweep, lambda: resume_sweep(clients, prepared, old.where), detach=detach)
         if detach:
             print_next(f"smdp-launch trials {prepared.sweep}")
             return ExitCode.OK
-        sweep = follow_sweep(clients, prepared.sweep)
         if sweep is None:
             return ExitCode.INTERRUPTED
         record_sweep_end(clients, sweep)

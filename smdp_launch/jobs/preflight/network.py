@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from smdp_launch.catalog.instances import instance
@@ -74,7 +75,7 @@ def lustre(account: Account) -> Iterator[Problem | str]:
         interfaces = account.service("ec2").describe_network_interfaces(NetworkInterfaceIds=ids)["NetworkInterfaces"]
         groups = sorted({str(group["GroupId"]) for one in interfaces for group in one["Groups"]})
         addresses = [str(one["PrivateIpAddress"]) for one in interfaces if "PrivateIpAddress" in one]
-        yield from _reachable(account, at, channel.fsx, Peers(groups, addresses), _LUSTRE)
+        yield from _reachable(account, at, channel.fsx, Peers(groups, addresses or None), _LUSTRE)
 
 
 def nfs(account: Account) -> Iterator[Problem | str]:
@@ -84,6 +85,7 @@ def nfs(account: Account) -> Iterator[Problem | str]:
     if not channels:
         raise NotChecked("no channel from EFS")
     efs, zones = account.service("efs"), {str(one["AvailabilityZone"]) for one in _subnets(account)}
+    unknown: NotChecked | None = None
     for name, channel in channels.items():
         at = ("channels", name, "efs")
         try:
@@ -97,8 +99,13 @@ def nfs(account: Account) -> Iterator[Problem | str]:
             yield Problem(at, f"{channel.efs} has no mount target in {', '.join(sorted(missing))}", help_)
         for one in targets:
             groups = efs.describe_mount_target_security_groups(MountTargetId=one["MountTargetId"])["SecurityGroups"]
-            addresses = [str(one["IpAddress"])] if "IpAddress" in one else []
-            yield from _reachable(account, at, channel.efs, Peers(groups, addresses), _NFS)
+            addresses = [str(one["IpAddress"])] if "IpAddress" in one else None  # it has an IPv6 address only
+            try:
+                yield from _reachable(account, at, channel.efs, Peers(groups, addresses), _NFS)
+            except NotChecked as error:
+                unknown = error  # the other targets may have problems
+    if unknown is not None:
+        raise unknown
 
 
 def _not_found(account: Account, at: tuple[str, ...], name: str, error: Any) -> Problem:
@@ -121,6 +128,8 @@ def _reachable(
         inbound = ", ".join(targets.groups) or f"a group of {name}"
         help_ = f"open TCP {shown}: outbound in {own[0]}, inbound in {inbound}"
         yield Problem(at, f"the hosts cannot reach {name}: TCP {shown} is closed", help_)
+    elif any(closed(groups, hosts, replace(targets, addresses=targets.addresses or ()), one) for one in ports):
+        raise NotChecked(f"{name} has no IPv4 address to compare with the address ranges of the rules")
     else:
         yield f"{name} can be reached"
 

@@ -16,10 +16,11 @@ EVERYTHING = (-1, -1)
 
 @dataclass(frozen=True)
 class Peers:
-    """One end of the traffic: its groups, and its addresses or address ranges, for rules that name these."""
+    """One end of the traffic: its groups, and its addresses or address ranges, for rules that name these. ``addresses``
+    is None if they are not known: any range may have them."""
 
     groups: Sequence[str]
-    addresses: Sequence[str] = ()
+    addresses: Sequence[str] | None = ()
 
 
 def closed(groups: Groups, source: Peers, target: Peers, ports: tuple[int, int]) -> bool:
@@ -43,9 +44,11 @@ def _opens(rule: Mapping[str, Any], ports: tuple[int, int]) -> bool:
 
 
 def _names(rule: Mapping[str, Any], peers: Peers) -> bool:
-    """Whether the rule names one of the groups, or ranges that cover all of the addresses."""
+    """Whether the rule names one of the groups, or ranges that cover, or may cover, all of the addresses."""
     if any(one["GroupId"] in peers.groups for one in rule.get("UserIdGroupPairs", [])):
         return True
+    if peers.addresses is None:
+        return any(rule.get(one) for one in ("IpRanges", "Ipv6Ranges", "PrefixListIds"))
     ranges = [ipaddress.ip_network(one["CidrIp"], strict=False) for one in rule.get("IpRanges", [])]
     own = [ipaddress.ip_network(one, strict=False) for one in peers.addresses]
     return bool(own) and all(any(_within(one, other) for other in ranges) for one in own)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -12,9 +12,8 @@ from smdp_launch.jobs.preflight.check import Account, NotChecked
 from smdp_launch.jobs.records.folders import known_folders
 from smdp_launch.jobs.records.history import LOCAL, ends, launches
 from smdp_launch.jobs.records.lines import Launch
-from smdp_launch.jobs.records.outcome import NO_JOB
 from smdp_launch.jobs.spending.groups import start_of_week, week_of
-from smdp_launch.jobs.spending.ledger import Ledger, Open, Prices, Spent
+from smdp_launch.jobs.spending.ledger import Ledger, Prices, Spent
 from smdp_launch.jobs.status.list_jobs import update_statuses
 from smdp_launch.rules.base.facts import Problem
 from smdp_launch.units import count
@@ -42,12 +41,12 @@ def weekly_budget(account: Account) -> Iterator[Problem | str]:
     most = plan.sweep_bounds.usd if plan.sweep_bounds is not None else plan.billing.usd
     if most is None:
         raise NotChecked("the price of the job is not known")
-    # A job that has ended costs less than it could have, and one that was never accepted costs nothing.
+    # A job that has ended costs less than it could have. One that the account does not know may run in another account.
     running = [(one, folder) for folder in _folders() for one in _running(folder, now) if one.job != plan.job]
     launched, places = [one for one, _ in running], {one.job: folder for one, folder in running}
-    known = update_statuses(launched, account.clients.on_waiting, places)
+    update_statuses(launched, account.clients.on_waiting, places)
     try:
-        spent = week_spent(now, plan.job, known.never_accepted)
+        spent = week_spent(now, plan.job)
     except PriceTableProblem as problem:
         raise NotChecked(str(problem)) from problem
     unknown = f", and {count(spent.unknown, 'cost')} of this week not known" if spent.unknown else ""
@@ -73,19 +72,17 @@ def _running(folder: Path, now: datetime) -> Iterator[Launch]:
             yield one
 
 
-def week_spent(now: datetime, without: str = "", never_accepted: Collection[str] = ()) -> WeekSpent:
+def week_spent(now: datetime, without: str = "") -> WeekSpent:
     """What was spent in the ISO week of ``now``, in all folders from which this user launched jobs on this machine.
 
     Args:
         without: the name of a job that is not counted.
-        never_accepted: the names of jobs that cost nothing.
 
     Raises:
         PriceTableProblem: a fetched price table cannot be used.
     """
     prices, begin = Prices(), start_of_week(now)
-    current = {job: Open(NO_JOB.summary, 0) for job in never_accepted}
-    ledgers = [Ledger(prices, now, folder, current) for folder in _folders()]
+    ledgers = [Ledger(prices, now, folder) for folder in _folders()]
     rows = [one for ledger in ledgers for one in ledger.rows if one.name != without]
     costs = [_cost_since(one, begin) for one in rows if one.kind == "endpoint" or one.began >= begin]
     return WeekSpent(sum(one for one in costs if one is not None), costs.count(None))

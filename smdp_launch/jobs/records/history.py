@@ -175,7 +175,7 @@ def write_entry(entry: Any, what: str = "the launch") -> None:
 
 def record_end(job: str, outcome: Outcome, now: datetime, beside: Path | None = None) -> None:
     """Record how ``job`` ended, if it was launched from this folder, or from ``beside``, and its end is not recorded
-    yet. The end of a job may follow the record that it was never accepted: another account may have been asked.
+    yet.
 
     A write error is ignored: commands that only show a job also work in a read-only folder.
     """
@@ -183,8 +183,8 @@ def record_end(job: str, outcome: Outcome, now: datetime, beside: Path | None = 
     if folder is None or not (folder / _FILE).exists():
         return
     with suppress(OSError, EnvironmentProblem), _opened(folder / _FILE) as file:
-        launched, known = find_launch(job, beside), ends(beside).get(job)
-        if launched is None or (known is not None and (known.ended != NEVER_ACCEPTED or outcome.status == known.ended)):
+        launched = find_launch(job, beside)
+        if launched is None or job in ends(beside):
             return
         usd = _usd(launched, outcome)
         code = int(outcome.exit_code)
@@ -254,10 +254,15 @@ def launches(beside: Path | None = None) -> list[Launch]:
 def ends(beside: Path | None = None) -> dict[str, End]:
     """The recorded ends of the jobs that were launched from the current folder, or from ``beside``, by job name. A job
     that was never accepted may have been launched again later: the resumption of a job has the same name each time."""
-    found = {one.job: one for one in entries(End, beside)}
-    absent = {one.job: one.time for one in found.values() if one.ended == NEVER_ACCEPTED}
-    again = {one.job for one in (launches(beside) if absent else ()) if one.time > absent.get(one.job, one.time)}
-    return {job: one for job, one in found.items() if job not in again}
+    found: dict[str, End] = {}
+    for line in _lines(beside):
+        end = _read(End, line)
+        again = _read(Launch, line) if end is None else None
+        if end is not None:
+            found[end.job] = end
+        elif again is not None and again.job in found and found[again.job].ended == NEVER_ACCEPTED:
+            del found[again.job]
+    return found
 
 
 def find_launch(job: str | None = None, beside: Path | None = None) -> Launch | None:
@@ -365,15 +370,19 @@ _TYPES: dict[str, tuple[type, ...]] = {
 def entries(kind: type[_Line], beside: Path | None = None) -> Iterator[_Line]:
     """The lines of this kind, a dataclass, in the history of the current folder or of ``beside``. A later version may
     add fields, which are ignored."""
+    read = (_read(kind, line) for line in _lines(beside))
+    return (one for one in read if one is not None)
+
+
+def _read(kind: type[_Line], line: str) -> _Line | None:
+    """None if it is no line of this kind."""
     known = fields(cast("Any", kind))
-    for line in _lines(beside):
-        try:
-            given = json.loads(line)
-            one = kind(**{field.name: given[field.name] for field in known if field.name in given})
-        except (ValueError, TypeError, RecursionError):
-            continue
-        if all(isinstance(getattr(one, field.name), _TYPES[str(field.type)]) for field in known):
-            yield one
+    try:
+        given = json.loads(line)
+        one = kind(**{field.name: given[field.name] for field in known if field.name in given})
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return one if all(isinstance(getattr(one, field.name), _TYPES[str(field.type)]) for field in known) else None
 
 
 def _lines(beside: Path | None) -> list[str]:

@@ -54,7 +54,7 @@ class Launch:
         return self.price
 
 
-#: `End.ended` of a job or a sweep that its service does not know.
+#: `End.ended` of a job or a sweep that its service refused to create.
 NEVER_ACCEPTED = "NeverAccepted"
 
 

@@ -43,7 +43,7 @@ class Outcome:
     instance_type: str | None = None
 
 
-#: Of a launch that its service does not know: it was refused, or interrupted before the job was created.
+#: Of a launch whose job or sweep its service refused to create.
 NO_JOB = Outcome(NEVER_ACCEPTED, ExitCode.SERVICE, "never accepted by the service", billable_seconds=0)
 
 

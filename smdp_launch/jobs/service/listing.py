@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.retry import call_with_retries
@@ -12,18 +12,25 @@ from smdp_launch.jobs.service.retry import call_with_retries
 PAGE = 100  # the service's limit
 
 
+class Page(NamedTuple):
+    """The summaries of one page, and whether it is the last one."""
+
+    summaries: Sequence[Mapping[str, Any]]
+    is_last: bool
+
+
 def newest_first(
     clients: Clients, call: Callable[..., Mapping[str, Any]], field: str, what: str, size: int = PAGE, **arguments: Any
 ) -> Iterator[Mapping[str, Any]]:
     """The summaries of all pages of `newest_pages`."""
     for page in newest_pages(clients, call, field, what, size, **arguments):
-        yield from page
+        yield from page.summaries
 
 
 def newest_pages(
     clients: Clients, call: Callable[..., Mapping[str, Any]], field: str, what: str, size: int = PAGE, **arguments: Any
-) -> Iterator[Sequence[Mapping[str, Any]]]:
-    """The summaries in ``field`` of each page of a List call, the newest resource first.
+) -> Iterator[Page]:
+    """The pages of a List call with the summaries in ``field``, the newest resource first.
 
     Args:
         what: as of `call_with_retries`, which raises for each page.
@@ -33,7 +40,7 @@ def newest_pages(
     arguments |= {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": size}
     while True:
         answer = call_with_retries(clients, what, partial(call, **arguments, **token))
-        yield answer[field]
+        yield Page(answer[field], "NextToken" not in answer)
         if "NextToken" not in answer:
             return
         token = {"NextToken": answer["NextToken"]}

@@ -21,11 +21,6 @@ from smdp_launch.jobs.status.description import describe, describe_training_job
 from smdp_launch.jobs.status.interrupted_resume import is_unknown
 
 _CLOCK_SKEW = timedelta(days=1)  # the local clock may be ahead of the service's by so much
-#: After this time, a job that the service does not know is recorded as never accepted. Before, it may run in another
-#: account: a training job runs for 28 days at most.
-_LONGEST_JOB = timedelta(days=28)
-
-
 _NO_LIST = "the jobs cannot be listed"
 
 
@@ -121,12 +116,12 @@ class Update(NamedTuple):
     """Args:
     statuses: by job or sweep.
     problems: by place: its service could not be asked.
-    never_accepted: jobs and sweeps that their service does not know.
+    unknown: jobs and sweeps that their service does not know. They may run in another account.
     """
 
     statuses: dict[str, str]
     problems: dict[Place, str]
-    never_accepted: set[str]
+    unknown: set[str]
 
 
 def update_statuses(
@@ -153,12 +148,8 @@ def update_statuses(
             problems[place] = str(error)
         else:
             statuses |= known
-    absent = [one for one in running if one.job not in statuses and place_of(one) not in problems]
-    now = datetime.now(timezone.utc)
-    for one in absent:
-        if now - datetime.fromisoformat(one.time) > _LONGEST_JOB:
-            record_end(one.job, NO_JOB, now, folders.get(one.job))
-    return Update(statuses, problems, {one.job for one in absent})
+    unknown = {one.job for one in running if one.job not in statuses and place_of(one) not in problems}
+    return Update(statuses, problems, unknown)
 
 
 def _of_sweeps(clients: Clients, names: Sequence[str]) -> dict[str, str]:
@@ -193,7 +184,7 @@ def _listed(launch: Launch, end: End | None, status: str | None, problem: str | 
 
 def _find(clients: Clients, launched: Sequence[Launch]) -> dict[str, str]:
     """The statuses of the jobs that the service knows. Jobs older than all of them are not listed. The account may have
-    many other jobs: when as many pages were listed as jobs are left, each of these is described."""
+    many other jobs: if more pages follow when as many were listed as jobs are left, each of these is described."""
     if not launched:
         return {}
     missing = {one.job for one in launched}
@@ -202,9 +193,11 @@ def _find(clients: Clients, launched: Sequence[Launch]) -> dict[str, str]:
     call, what = clients.sagemaker.list_training_jobs, _NO_LIST
     pages = newest_pages(clients, call, "TrainingJobSummaries", what, CreationTimeAfter=since)
     for number, page in enumerate(pages, 1):
-        listed = {one["TrainingJobName"]: one["TrainingJobStatus"] for one in page}
+        listed = {one["TrainingJobName"]: one["TrainingJobStatus"] for one in page.summaries}
         statuses |= {job: listed[job] for job in missing & listed.keys()}
         missing -= listed.keys()
+        if page.is_last:
+            return statuses
         if len(missing) <= number:
             break
     for job in sorted(missing):

@@ -2,7 +2,8 @@
 
 Until then its bytes are in ``.NAME.ETAG.part`` beside it. A new download of the same object continues at the end of
 that file, after a lost connection or a Ctrl-C; it makes no request if the file is complete. After a power failure, the
-last bytes of the file may be zeros that were never written: a download continues at a byte that is surely on disk.
+last bytes of the file may be zeros that were never written: a download continues at a byte that is surely on disk. The
+number of these bytes is in ``.NAME.ETAG.synced``.
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -46,7 +46,7 @@ def fetch(clients: Clients, result: Result, path: Path, progress: Progress) -> P
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _part(path, result) as (file, part):
-            _fill(clients, result, file, progress)
+            _fill(clients, result, file, part, progress)
             _sync(file)
             return part
     except OSError as error:
@@ -60,6 +60,7 @@ def publish(part: Path, path: Path) -> None:
         EnvironmentProblem: the file cannot be written.
     """
     try:
+        _record_of(part).unlink(missing_ok=True)
         part.replace(path)
     except OSError as error:
         raise EnvironmentProblem(f"{path} cannot be written: {why(error, path)}") from error
@@ -67,21 +68,26 @@ def publish(part: Path, path: Path) -> None:
 
 @contextmanager
 def _part(path: Path, result: Result) -> Iterator[tuple[BinaryIO, Path]]:
-    """Open the part file at its end. Delete part files of other versions of the object."""
+    """Open the part file at its end, and sync it afterwards. Delete part files of other versions of the object."""
     version = "".join(char for char in result.etag if char.isalnum())
     name, version = _shortened(path.name, _LONGEST_NAME), _shortened(version, _LONGEST_VERSION)
     part = path.with_name(f".{name}.{version}.part")
-    any_version = re.compile(rf"\.{re.escape(name)}\.[^.]*\.part")
+    any_version = re.compile(rf"\.{re.escape(name)}\.[^.]*\.(part|synced)")
     for other in path.parent.iterdir():
-        if other != part and any_version.fullmatch(other.name):
+        if other not in (part, _record_of(part)) and any_version.fullmatch(other.name):
             other.unlink()
     with part.open("ab") as file:
         try:
             with locked(file.fileno(), part):
                 if file.tell() > result.size:
-                    _cut(file, 0)
-                _cut(file, _surely_on_disk(file))
-                yield file, part
+                    _discard(file, part)
+                _cut(file, _surely_on_disk(file.tell(), part))
+                try:
+                    yield file, part
+                finally:
+                    with suppress(OSError):
+                        _sync(file)
+                        _record_of(part).write_text(str(file.tell()), encoding="ascii")
         except LockTimeout:
             raise Refused(f"another process is downloading {path}") from None
 
@@ -92,15 +98,28 @@ def _shortened(name: str, most: int) -> str:
     return name if len(encoded) <= most else hashlib.sha256(encoded).hexdigest()
 
 
-def _surely_on_disk(file: BinaryIO) -> int:
-    """The number of bytes of a part file with its real content. It is the size, unless the machine was started after
-    the last write: then it is that of the last `_sync`, since a block may have been written after each."""
-    size = file.tell()
-    # The monotonic clock begins at the start of the machine or, after a sleep, seems to have begun later.
-    started = time.time() - time.monotonic()
-    if os.fstat(file.fileno()).st_mtime > started:
-        return size
-    return max(0, size - _BLOCK) // _SYNC * _SYNC
+def _record_of(part: Path) -> Path:
+    return part.with_suffix(".synced")
+
+
+def _surely_on_disk(size: int, part: Path) -> int:
+    """The number of bytes of a part file of ``size`` bytes with their real content: those at the end of the last
+    download, or at the last sync of one that was killed. A block may have been written after each sync."""
+    try:
+        recorded = int(_record_of(part).read_text(encoding="ascii"))
+    except (FileNotFoundError, ValueError):
+        recorded = 0
+    if recorded > size:  # of a file that was deleted
+        _record_of(part).unlink()
+        recorded = 0
+    return max(recorded, max(0, size - _BLOCK) // _SYNC * _SYNC)
+
+
+def _discard(file: BinaryIO, part: Path) -> None:
+    """Delete the content, whose record must not count for another one."""
+    _record_of(part).unlink(missing_ok=True)
+    file.seek(0)
+    file.truncate()
 
 
 def _cut(file: BinaryIO, size: int) -> None:
@@ -114,7 +133,7 @@ def _sync(file: BinaryIO) -> None:
     os.fsync(file.fileno())
 
 
-def _fill(clients: Clients, result: Result, file: BinaryIO, progress: Progress) -> None:
+def _fill(clients: Clients, result: Result, file: BinaryIO, part: Path, progress: Progress) -> None:
     """Append the missing bytes. After a broken connection, wait and continue at the same byte, for as long as the retry
     policy allows without a byte."""
     from botocore.exceptions import HTTPClientError, IncompleteReadError
@@ -126,7 +145,7 @@ def _fill(clients: Clients, result: Result, file: BinaryIO, progress: Progress) 
         try:
             with as_service_problem(what):
                 try:
-                    _append(clients, result, file, progress)
+                    _append(clients, result, file, part, progress)
                 except (HTTPClientError, IncompleteReadError) as error:
                     if file.tell() > before:
                         outage.record_success()
@@ -148,7 +167,7 @@ def _wait(clients: Clients, outage: Outage, what: str, error: Exception) -> None
         raise Interrupted(f"{what}: interrupted after {waiting.reason}") from error
 
 
-def _append(clients: Clients, result: Result, file: BinaryIO, progress: Progress) -> None:
+def _append(clients: Clients, result: Result, file: BinaryIO, part: Path, progress: Progress) -> None:
     from botocore.exceptions import FlexibleChecksumError
 
     start = file.tell()
@@ -163,7 +182,7 @@ def _append(clients: Clients, result: Result, file: BinaryIO, progress: Progress
 
     answer = call_with_retries(clients, f"{result.where} cannot be downloaded", request, is_transfer=True)
     if start and not answer.get("ContentRange", "").startswith(f"bytes {start}-"):
-        _cut(file, 0)  # the answer is the whole object, not the rest
+        _discard(file, part)  # the answer is the whole object, not the rest
     # Not `with body`: that returns the raw response, which does not check the length.
     with closing(answer["Body"]) as body:
         try:
@@ -174,5 +193,5 @@ def _append(clients: Clients, result: Result, file: BinaryIO, progress: Progress
                     _sync(file)
                 progress(file.tell())
         except FlexibleChecksumError:
-            file.truncate(0)  # S3 checks only whole objects: any of the bytes may be wrong
+            _discard(file, part)  # S3 checks only whole objects: any of the bytes may be wrong
             raise

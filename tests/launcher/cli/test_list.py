@@ -11,7 +11,7 @@ import pytest
 
 from smdp_launch.errors import ExitCode
 from smdp_launch.jobs.records.history import ends, record_end, record_launch
-from smdp_launch.jobs.records.outcome import outcome
+from smdp_launch.jobs.records.outcome import NO_JOB, outcome
 from smdp_launch.jobs.status.list_jobs import jobs_of_folder
 from tests.conftest import Command
 from tests.support.json_documents import the_document
@@ -101,26 +101,20 @@ def test_launch_without_a_job_does_not_list_the_whole_account(monkeypatch: pytes
     assert "refused" not in ends()  # the account may be another one, and the job may run
 
 
-def test_old_launch_without_a_job_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch, smdp_launch: Command) -> None:
-    record_launch("refused", "us-east-1", "job.yaml", "0" * 64, NOW - timedelta(days=29), hosts=2, most_usd=100.0)
-    account = BusyAccount({}, others=600)
+@pytest.mark.parametrize("unknown", [1, 60])
+def test_whole_list_of_the_account_is_not_asked_for_each_job(monkeypatch: pytest.MonkeyPatch, unknown: int) -> None:
+    for number in range(unknown):
+        record_launch(f"refused-{number}", "us-east-1", "job.yaml", "0" * 64, NOW - timedelta(days=29), hosts=2)
+    account = BusyAccount({})
     account.serve(monkeypatch)
-    assert jobs_of_folder(10)[0].summary == "never accepted by the service"
-    account.calls.clear()
-    shown = jobs_of_folder(10)[0]
-    assert (shown.job, shown.status, shown.summary) == ("refused", None, "never accepted by the service")
-    assert account.calls == []
+    listed = jobs_of_folder(100)
+    assert [one.summary for one in listed].count("never accepted by the service") == unknown
+    assert account.calls == ["ListTrainingJobs"]
+    assert not any(one.startswith("refused") for one in ends())
+
+
+def test_refused_launch_has_no_status(smdp_launch: Command) -> None:
+    record_launch("refused", "us-east-1", "job.yaml", "0" * 64, NOW, hosts=2, price=10.0, most_usd=100.0)
+    record_end("refused", NO_JOB, NOW)
     listed = the_document(smdp_launch("list", "--json"), "list")["jobs"][0]
-    assert (listed["training_job_status"], listed["usd"]) == (None, None)
-    record_end("refused", outcome({"TrainingJobStatus": "Completed", "BillableTimeInSeconds": 60}), NOW)
-    assert ends()["refused"].ended == "Completed"  # it was in another account
-
-
-def test_job_that_is_launched_again_has_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    record_launch("resumed", "us-east-1", "job.yaml", "0" * 64, NOW - timedelta(days=29), hosts=2)
-    BusyAccount({}).serve(monkeypatch)
-    jobs_of_folder(10)
-    assert "resumed" in ends()
-    record_launch("resumed", "us-east-1", "job.yaml", "0" * 64, NOW + timedelta(days=1), hosts=2)
-    BusyAccount({"resumed": {"TrainingJobStatus": "InProgress"}}).serve(monkeypatch)
-    assert jobs_of_folder(10)[0].status == "InProgress"
+    assert (listed["job"], listed["training_job_status"], listed["usd"]) == ("refused", None, 0.0)

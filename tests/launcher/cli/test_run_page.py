@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from xml.etree import ElementTree
@@ -92,6 +93,13 @@ def test_page_of_a_job_without_events_says_so() -> None:
     page, root = page_of(synthetic_run(RunMetrics()))
     assert "The job reported no steps and no times." in page
     assert "Measurements" in headings(root)
+
+
+def test_page_of_a_log_that_was_not_read_to_its_end_says_so() -> None:
+    run = synthetic_run(synthetic_metrics(steps=20, windows=4))
+    text = "not read to its end, because the timeout came first: numbers may be missing"
+    assert text not in page_of(run)[0]
+    assert text in page_of(replace(run, has_all_lines=False))[0]
 
 
 def test_page_of_a_large_run_is_small() -> None:

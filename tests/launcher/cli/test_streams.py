@@ -3,6 +3,7 @@ deleted current folder."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -56,6 +57,48 @@ def test_error_keeps_its_exit_code_if_the_reader_has_exited(tmp_path: Path, both
     code, err = with_exited_reader(tmp_path, "status", "unknown", "--json", both=both)
     assert code == ExitCode.REFUSED
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("launch --local --dry-run", ExitCode.READER_EXITED),
+        ("resume unknown --json", ExitCode.REFUSED),
+        ("launch --help", ExitCode.OK),
+        ("plan", ExitCode.OK),
+    ],
+)
+def test_only_commands_that_print_succeed_without_a_reader(job_folder: Path, arguments: str, code: ExitCode) -> None:
+    assert with_exited_reader(job_folder, *arguments.split())[0] == code
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("launch --local --dry-run --json --hosts 1 --workers-per-host 1", ExitCode.OK),
+        ("status unknown --json", ExitCode.REFUSED),
+        ("status --unknown --json", ExitCode.USAGE),
+    ],
+)
+def test_command_continues_if_the_reader_of_its_errors_has_exited(
+    job_folder: Path, arguments: str, code: ExitCode, unbuffered: str
+) -> None:
+    write_job(job_folder, JOB.replace('channels:\n  train: {s3: "s3://bucket/train"}\n', "").partition("local:")[0])
+    variables = {"PYTHONUNBUFFERED": unbuffered} if unbuffered else {}
+    expected = shell(job_folder, f"smdp-launch {arguments}", **variables)
+    assert (expected.returncode, expected.stderr != b"") == (code, True)
+    read, write = os.pipe()
+    os.close(read)
+    environment = clean_environment(**variables)
+    command = [LAUNCHER, *arguments.split()]
+    with open(write, "wb") as errors:  # noqa: PTH123 - a descriptor
+        ran = subprocess.run(
+            command, cwd=job_folder, env=environment, stdout=subprocess.PIPE, stderr=errors, check=False, timeout=120
+        )
+    assert ran.returncode == code
+    document = json.loads(ran.stdout)
+    assert document.keys() == json.loads(expected.stdout).keys()
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])

@@ -15,7 +15,7 @@ from smdp_launch.jobs.preflight.weekly_budget import week_spent, weekly_budget
 from smdp_launch.jobs.records.endpoints import Served, exact_time, record_deleted, record_served
 from smdp_launch.jobs.records.folders import known_folders, remember_folder
 from smdp_launch.jobs.records.history import ends, record_end, record_launch
-from smdp_launch.jobs.records.outcome import outcome
+from smdp_launch.jobs.records.outcome import NO_JOB, outcome
 from smdp_launch.jobs.service.clients import ignore_waiting
 from tests.conftest import JOB, Command, write_job
 from tests.support.services.busy_account import BusyAccount
@@ -89,6 +89,7 @@ def test_refused_jobs_cost_nothing_and_ended_jobs_of_other_folders_what_they_cos
         remember_folder(folder)
         for name in ("ended", "refused", "running"):
             launched(f"{name} in {folder.name}", now)
+        record_end(f"refused in {folder.name}", NO_JOB, now)
     answer = {"TrainingJobStatus": "Completed", "BillableTimeInSeconds": 600, "ResourceConfig": {"InstanceType": P4D}}
     known = {f"ended in {one.name}": answer for one in (other, job_folder)}
     known |= {f"running in {one.name}": {"TrainingJobStatus": "InProgress"} for one in (other, job_folder)}

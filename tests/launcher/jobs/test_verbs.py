@@ -233,6 +233,8 @@ def test_logs_of_a_rank_without_lines_give_a_note(finished: Finished, form: list
     assert ran.returncode == ExitCode.OK
     assert ran.stderr.startswith("note: no line of rank 9 was found; the job has the ranks 0 to 1\n")
     assert "note: " not in finished.run("logs", "--rank", "1", *form).stderr
+    other = finished.run("logs", "--rank", "1", "--grep", "no line has this", *form)
+    assert other.stderr.startswith("note: no line of rank 1 matches the other options\n")
 
 
 @pytest.mark.parametrize(

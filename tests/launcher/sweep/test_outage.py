@@ -11,11 +11,12 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from smdp_launch.cli.shared.sweeps import follow_sweep
-from smdp_launch.errors import EnvironmentProblem, ServiceProblem, WaitTimedOut
+from smdp_launch.errors import EnvironmentProblem, Interrupted, ServiceProblem, WaitTimedOut
 from smdp_launch.jobs.service import retry
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.retry_policy import RetryPolicy
 from smdp_launch.jobs.sweep import Sweep
+from smdp_launch.jobs.sweeps import describe_sweep, following
 from tests.support.services.scripted_service import refusal
 
 EXPIRED = refusal("ExpiredTokenException", "The security token included in the request is expired")
@@ -58,6 +59,17 @@ class Service:
 @pytest.fixture(autouse=True)
 def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+@ERRORS
+def test_interrupt_of_the_wait_for_a_sweep_says_that_it_continues(error: Exception) -> None:
+    clients = Service(error, failing=12).clients()
+    clients.on_waiting = lambda _: clients.interrupted.set()
+    with following(clients, "s"):
+        describe_sweep(clients, "s")
+    message = r"interrupted after .*; s continues: smdp-launch trials s$"
+    with pytest.raises(Interrupted, match=message), following(clients, "s"):
+        describe_sweep(clients, "s")
 
 
 @ERRORS

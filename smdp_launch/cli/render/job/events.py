@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from types import TracebackType
@@ -11,15 +11,13 @@ from typing import Any
 
 import click
 
+from smdp_launch.cli.render.job.launch import FollowResult
 from smdp_launch.cli.render.job.status import outcome_json
 from smdp_launch.jobs.checkpoints.watch import CheckpointEvent, CheckpointKept, CheckpointsStalled, CheckpointsUnseen
 from smdp_launch.jobs.follow import FollowEvent, ServiceRecovered, StatusChanged
 from smdp_launch.jobs.logs.messages import JobEvent, LogLine
-from smdp_launch.jobs.logs.tracebacks import Worker
-from smdp_launch.jobs.records.outcome import Outcome
 from smdp_launch.jobs.resume import Resumption
 from smdp_launch.jobs.service.retry_policy import Waiting
-from smdp_launch.run_metrics.run import RunMetrics
 from smdp_launch.run_metrics.summary import numbers_json
 
 #: Version of the lines; raised when a field changes its meaning or is removed.
@@ -84,19 +82,14 @@ class EventView:
         elif isinstance(event, CheckpointsStalled | CheckpointKept | CheckpointsUnseen):
             _write_news(event)
 
-    def end(
-        self,
-        outcome: Outcome,
-        results: Mapping[str, Any],
-        traceback: tuple[Worker, tuple[str, ...]] | None,
-        metrics: RunMetrics,
-    ) -> None:
+    def end(self, result: FollowResult) -> None:
         failure = None
-        if traceback is not None:
-            (host, rank), lines = traceback
+        if result.traceback is not None:
+            (host, rank), lines = result.traceback
             failure = {"host": host, "rank": rank, "lines": list(lines)}
-        known = {"result": dict(results), "traceback": failure, "numbers": numbers_json(metrics)}
-        _write("ended", job=self._job, outcome=outcome_json(outcome), **known)
+        known = {"result": dict(result.results), "traceback": failure, "numbers": numbers_json(result.metrics)}
+        outcome = outcome_json(result.outcome)
+        _write("ended", job=self._job, outcome=outcome, has_all_lines=result.has_all_lines, **known)
 
     def _announce(self) -> None:
         if not self._announced:

@@ -31,12 +31,13 @@ ObjectPath = Callable[[str, str], Path | None]
 @dataclass
 class FollowResult:
     """How the job ended, the last ``result`` event of its script, the traceback of the worker that failed first, and
-    the numbers of the run."""
+    the numbers of the run. ``has_all_lines`` is False if the timeout came before the end of the log."""
 
     outcome: Outcome
     results: dict[str, Any] = field(default_factory=dict)
     traceback: tuple[Worker, tuple[str, ...]] | None = None
     metrics: RunMetrics = field(default_factory=RunMetrics)
+    has_all_lines: bool = True
 
 
 def print_local_start(plan: Plan) -> None:

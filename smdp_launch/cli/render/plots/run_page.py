@@ -107,6 +107,8 @@ def _summary(run: Run) -> Iterator[Row]:
         if ended.training_seconds is not None:
             yield "training", duration(ended.training_seconds)
     yield from _cost(run)
+    if not run.has_all_lines:
+        yield "log", "not read to its end, because the timeout came first: numbers may be missing"
     if metrics.step is not None:
         yield "steps", f"{metrics.step:,}" + (f" of {metrics.steps:,}" if metrics.steps is not None else "")
     name = main_metric(metrics)

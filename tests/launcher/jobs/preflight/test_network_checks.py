@@ -86,6 +86,54 @@ def test_rule_for_addresses_names_the_other_end(
     )
 
 
+class Ipv6Targets:
+    """EC2 and EFS with a file system of which one target has only an IPv6 address."""
+
+    def __init__(self, rule: dict[str, Any], *addresses: str) -> None:
+        self._rule = {"IpProtocol": "tcp", "FromPort": 2049, "ToPort": 2049, **rule}
+        self._targets = [{"MountTargetId": "fsmt-0a"}, *({"MountTargetId": one, "IpAddress": one} for one in addresses)]
+
+    def describe_subnets(self, **_: Any) -> dict[str, Any]:
+        return {"Subnets": [{"SubnetId": SUBNET, "AvailabilityZone": "us-east-1a", "CidrBlock": "10.0.0.0/24"}]}
+
+    def describe_security_groups(self, **_: Any) -> dict[str, Any]:
+        inbound = [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "10.0.0.0/24"}]}]
+        own = {"GroupId": HOSTS, "IpPermissions": [], "IpPermissionsEgress": [self._rule]}
+        return {"SecurityGroups": [own, {"GroupId": FILES, "IpPermissions": inbound, "IpPermissionsEgress": []}]}
+
+    def describe_mount_targets(self, **_: Any) -> dict[str, Any]:
+        return {"MountTargets": [{**one, "AvailabilityZoneName": "us-east-1a"} for one in self._targets]}
+
+    def describe_mount_target_security_groups(self, **_: Any) -> dict[str, Any]:
+        return {"SecurityGroups": [FILES]}
+
+
+ANY_V4, ANY_V6 = {"IpRanges": [{"CidrIp": "0.0.0.0/0"}]}, {"Ipv6Ranges": [{"CidrIpv6": "::/0"}]}
+
+
+@pytest.mark.parametrize(
+    ("service", "checked", "problems"),
+    [
+        (Ipv6Targets(ANY_V4), False, 0),
+        (Ipv6Targets(ANY_V6), False, 0),
+        (Ipv6Targets({"UserIdGroupPairs": [{"GroupId": FILES}]}), True, 0),
+        (Ipv6Targets({"UserIdGroupPairs": [{"GroupId": HOSTS}]}), True, 1),
+        (Ipv6Targets(ANY_V6, "10.0.1.5"), True, 1),
+    ],
+    ids=["all of IPv4", "all of IPv6", "its group", "another group", "another target with a problem"],
+)
+def test_ranges_are_not_compared_with_a_target_without_an_ipv4_address(
+    tmp_path: Path, service: Ipv6Targets, checked: bool, problems: int
+) -> None:
+    job = JOB.replace("channels:\n", f"channels:\n  more: {CHANNELS['SMDP820']}\n")
+    plan = library.plan(write_job(tmp_path, job + NET))
+    account = Account(plan, Clients(None, None, None, 0.0, lambda _: service, lambda _: service))
+    found = result_of("SMDP820", "EFS", partial(network.nfs, account), plan.spec.document)
+    assert (found.checked, len(found.problems)) == (checked, problems)
+    if not checked:
+        assert found.note == f"{EFS} has no IPv4 address to compare with the address ranges of the rules"
+
+
 GROUP = f"security_groups: {{{HOSTS}: {{}}}}\n"
 
 

@@ -212,3 +212,25 @@ def test_job_is_retried_only_if_it_ran_at_the_first_call(
     session = FollowSession(service.clients(), "j", None, Answer.DETACH, quiet=True)
     assert session.run() is not None
     assert session.had_ended is not runs
+
+
+@pytest.mark.parametrize(("end", "had_ended"), [(999.0, True), (1010.0, False)], ids=["before", "in the outage"])
+def test_job_that_fails_in_an_outage_at_the_start_had_not_ended_before(
+    monkeypatch: pytest.MonkeyPatch, end: float, *, had_ended: bool
+) -> None:
+    service, failed = ScriptedService(), []
+    service.now = 1000.0
+    set_clock(monkeypatch, service, 5000.0)
+
+    def before(_: str) -> None:
+        if service.now < 1060:
+            service.now += 20
+            failed.append(service.now)
+            raise EndpointConnectionError(endpoint_url="https://api.sagemaker")
+        service.ended = end
+
+    service.before = before
+    follower = Follower(service.clients(), "j", clock=lambda: service.now)
+    assert isinstance([*follower.events(lambda _: None)][-1], Ended)
+    assert len(failed) == 3
+    assert follower.had_ended is had_ended

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from smdp_launch import WaitTimedOut
-from smdp_launch.cli.shared.follow_session import Answer, FollowSession
+from smdp_launch.cli.render.job.events import EventView
+from smdp_launch.cli.shared import follow_session
+from smdp_launch.cli.shared.follow_session import Answer, FollowSession, RunOptions
 from smdp_launch.errors import ExitCode
+from smdp_launch.jobs import job as job_module
 from smdp_launch.jobs.follow import Ended, Follower, FollowEvent
+from smdp_launch.jobs.job import Job
 from smdp_launch.jobs.logs.messages import LogLine
 from tests.support.services.scripted_service import ScriptedService
 
@@ -67,3 +73,30 @@ def test_view_says_that_the_log_may_be_incomplete(
     assert result.outcome.exit_code is ExitCode.JOB_FAILED
     note = "the log may be incomplete, because the timeout came first: `smdp-launch logs j` prints it\n"
     assert capsys.readouterr().out.endswith(note)
+
+
+@pytest.mark.parametrize("timeout", [0.0, 1000.0])
+def test_input_rate_is_that_of_a_whole_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timeout: float) -> None:
+    """The rate of a log's start replaces no rate in the history."""
+    monkeypatch.chdir(tmp_path)
+    recorded: list[str] = []
+    for module in (follow_session, job_module):
+        monkeypatch.setattr(module, "record_input", lambda job, _: recorded.append(job))
+    service = service_with_log(ended=999.0)
+    FollowSession(service.clients(), "j", None, Answer.DETACH, timeout, quiet=True).run()
+    list(Job("j", "us-east-1", None, lambda: nullcontext(service.clients())).follow(timeout))
+    assert recorded == ([] if timeout == 0 else ["j", "j"])
+
+
+@pytest.mark.parametrize("timeout", [0.0, 1000.0])
+def test_json_and_report_say_whether_the_log_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], timeout: float
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    clients, options = service_with_log(ended=999.0).clients(), RunOptions("us-east-1", tmp_path / "run.html")
+    events = EventView("j", "us-east-1", quiet=True)
+    FollowSession(clients, "j", None, Answer.DETACH, timeout, events=events, options=options).run()
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (last["seen"], last["has_all_lines"]) == ("ended", timeout > 0)
+    page = (tmp_path / "run.html").read_text(encoding="utf-8")
+    assert ("not read to its end" in page) is (timeout == 0)

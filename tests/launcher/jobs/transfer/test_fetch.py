@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -119,7 +118,7 @@ def test_repeatedly_broken_connection_is_an_error_and_keeps_the_part_file(
     with pytest.raises(ServiceProblem, match=re.escape("s3://bucket/model.tar.gz cannot be downloaded")) as refused:
         fetch(clients, RESULT, path, lambda _: None)
     assert not path.exists()
-    (part,) = tmp_path.iterdir()
+    (part,) = tmp_path.glob(".*.part")
     size = part.stat().st_size
     assert str(refused.value).endswith(f"; run the command again: it continues at byte {size}")
     assert CONTENT.startswith(part.read_bytes())
@@ -160,6 +159,7 @@ def test_unreachable_service_names_the_byte_at_which_the_download_continues(
     server: tuple[type[BreakingServer], Clients], tmp_path: Path
 ) -> None:
     (tmp_path / ".model.tar.gz.tag.part").write_bytes(CONTENT[:100])
+    (tmp_path / ".model.tar.gz.tag.synced").write_text("100")
     clients = connect_endpoint("http://127.0.0.1:1", "us-east-1", "key", "secret")
     clients.retry_policy = RetryPolicy(first_gap=0.01, total=0.0)
     with pytest.raises(ServiceProblem, match=r"; run the command again: it continues at byte 100$"):
@@ -176,11 +176,37 @@ def test_zeros_of_a_power_failure_are_downloaded_again(
     synced = (1 << 18) * 2
     part = tmp_path / ".model.tar.gz.tag.part"
     part.write_bytes(CONTENT[:synced].ljust(synced + 200_000, b"\0"))
-    before_the_start_of_the_machine = time.time() - time.monotonic() - 60
-    os.utime(part, (before_the_start_of_the_machine,) * 2)
     fetch_whole(clients, tmp_path / "model.tar.gz")
     assert handler.ranges == [f"bytes={synced}-"]
     assert (tmp_path / "model.tar.gz").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("record", "continues_at"), [("300000", 300_000), ("600000", 0), ("", 0), ("\0\0\0", 0), ("-5", 0)]
+)
+def test_download_continues_at_the_byte_that_was_recorded_after_a_sync(
+    server: tuple[type[BreakingServer], Clients], tmp_path: Path, record: str, continues_at: int
+) -> None:
+    """The bytes after it may be those of a later download that was killed."""
+    handler, clients = server
+    (tmp_path / ".model.tar.gz.tag.part").write_bytes(CONTENT[:300_000].ljust(500_000, b"\0"))
+    (tmp_path / ".model.tar.gz.tag.synced").write_text(record)
+    fetch_whole(clients, tmp_path / "model.tar.gz")
+    assert handler.ranges == [f"bytes={continues_at}-" if continues_at else ""]
+    assert (tmp_path / "model.tar.gz").read_bytes() == CONTENT
+    assert [one.name for one in tmp_path.iterdir()] == ["model.tar.gz"]
+
+
+def test_record_of_discarded_bytes_does_not_count_for_others(
+    server: tuple[type[BreakingServer], Clients], tmp_path: Path
+) -> None:
+    record = tmp_path / ".model.tar.gz.tag.synced"
+    (tmp_path / ".model.tar.gz.tag.part").write_bytes(b"x" * (len(CONTENT) + 1))
+    record.write_text(str(len(CONTENT)))
+    records: list[bool] = []
+    fetch(server[1], RESULT, tmp_path / "model.tar.gz", lambda _: records.append(record.exists()))
+    assert not any(records)
+    assert record.read_text() == str(len(CONTENT))
 
 
 def test_bytes_are_on_disk_before_many_more_are_written(
@@ -191,7 +217,7 @@ def test_bytes_are_on_disk_before_many_more_are_written(
     monkeypatch.setattr(fetching, "_SYNC", 1 << 18)
     monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_size))
     fetch(server[1], RESULT, tmp_path / "model.tar.gz", lambda _: None)
-    assert [size >> 18 for size in synced] == [1, 2, 3, 4, 4]
+    assert [size >> 18 for size in synced] == [1, 2, 3, 4, 4, 4]
     assert all(size % (1 << 18) < 1 << 16 for size in synced)
 
 
@@ -208,7 +234,8 @@ def test_file_with_the_longest_name_is_downloaded(
     fetch(clients, older, path, lambda _: None)
     handler.tag = result.etag
     part = fetch(clients, result, path, lambda _: None)
-    assert [one.name for one in tmp_path.iterdir()] == [part.name]  # that of the other version is deleted
+    assert list(tmp_path.glob(".*.part")) == [part]  # that of the other version is deleted
+    assert len(list(tmp_path.glob(".*.synced"))) == 1
     publish(part, path)
     assert path.read_bytes() == CONTENT
 
@@ -216,6 +243,7 @@ def test_file_with_the_longest_name_is_downloaded(
 def test_part_file_of_another_version_is_deleted(server: tuple[type[BreakingServer], Clients], tmp_path: Path) -> None:
     handler, clients = server
     (tmp_path / ".model.tar.gz.older.part").write_bytes(b"x" * 10)
+    (tmp_path / ".model.tar.gz.older.synced").write_text("10")
     (tmp_path / ".model.tar.gz.tag.part").write_bytes(b"x" * (len(CONTENT) + 1))
     fetch_whole(clients, tmp_path / "model.tar.gz")
     assert handler.ranges == [""]
