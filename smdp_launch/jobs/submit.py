@@ -132,8 +132,7 @@ def create_once(
     except SmdpError as error:
         if error_kind(error.__cause__) is ErrorKind.FINAL:
             raise
-        text = f"{error}; run smdp-launch status {name} to see whether the {kind} exists"
-        raise type(error)(text) from error.__cause__
+        raise type(error)(f"{error}; run smdp-launch status {name} to see whether the {kind} exists") from error
 
 
 def _may_have_created(error: Exception) -> bool:
