@@ -174,7 +174,7 @@ def launch(  # noqa: PLR0913 - the options of a plan and those of a launch
 
     Raises:
         WaitTimedOut: no job got hosts in time; none is left.
-        KeyboardInterrupt: a job that waits for capacity was stopped.
+        KeyboardInterrupt: a job that waits for capacity was stopped, or the message names it.
         ValueError: ``wait_for_capacity`` is out of its range, or missing for ``also`` or ``on_waits``; or an option of
             `plan` has a wrong value, or is given with a plan or ``wait_for_capacity``.
         JobFileRefused: the job has errors.

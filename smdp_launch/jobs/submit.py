@@ -132,7 +132,8 @@ def create_once(
     except SmdpError as error:
         if error_kind(error.__cause__) is ErrorKind.FINAL:
             raise
-        raise type(error)(f"{error}; run smdp-launch status {name} to see whether the {kind} exists") from error
+        text = f"{error}; run smdp-launch status {name} to see whether the {kind} exists"
+        raise type(error)(text) from error.__cause__
 
 
 def _may_have_created(error: Exception) -> bool:

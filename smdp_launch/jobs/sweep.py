@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from smdp_launch.errors import EnvironmentProblem, ServiceProblem, WaitTimedOut
@@ -53,8 +53,8 @@ class Sweep:
     def wait(self, timeout: float | None = None) -> SweepState:
         """Wait for the sweep's end, successful or not: see ``status``, ``exit_code`` and ``reason``.
 
-        An outage of the service or the network, or expired credentials, do not end the wait, unless they last for a
-        day.
+        After the first answer, an outage of the service or the network, or expired credentials, do not end the wait,
+        unless they last for a day.
 
         Args:
             timeout: seconds to wait at most, outages included. The sweep itself continues.
@@ -66,16 +66,20 @@ class Sweep:
         deadline = time.monotonic() + total
         late = WaitTimedOut(f"{self.name} has not ended within {total:g} s; it continues")
         with self.connected() as clients:
+            usual, is_known = clients.retry_policy.total, False
             while True:
                 left = deadline - time.monotonic()
+                waits = is_known or left < usual
                 try:
-                    with following(clients, self.name, left):
+                    with following(clients, self.name, left) if waits else nullcontext():
                         state = self._describe(clients)
                 except (ServiceProblem, EnvironmentProblem) as error:
-                    if left > LONGEST_OUTAGE or error_kind(error.__cause__) is ErrorKind.FINAL:
+                    raised = {ErrorKind.FINAL} if is_known else {ErrorKind.FINAL, ErrorKind.CREDENTIALS}
+                    if not waits or left > LONGEST_OUTAGE or error_kind(error.__cause__) in raised:
                         raise
                     time.sleep(max(0.0, deadline - time.monotonic()))
                     raise late from error
+                is_known = True
                 if state.has_ended:
                     return state
                 left = deadline - time.monotonic()

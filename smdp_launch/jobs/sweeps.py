@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from smdp_launch.errors import EnvironmentProblem, ExitCode, ServiceProblem
+from smdp_launch.errors import EnvironmentProblem, ExitCode, Interrupted, ServiceProblem
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.error_kinds import ErrorKind, error_kind
 from smdp_launch.jobs.service.retry import LONGEST_OUTAGE, call_with_retries, waiting_for_recovery
@@ -158,7 +158,7 @@ def following(clients: Clients, name: str, longest: float = LONGEST_OUTAGE) -> I
     try:
         with waiting_for_recovery(clients, longest):
             yield
-    except (ServiceProblem, EnvironmentProblem) as error:
+    except (ServiceProblem, EnvironmentProblem, Interrupted) as error:
         if error_kind(error.__cause__) is ErrorKind.FINAL:
             raise
         raise type(error)(f"{error}; {name} continues: smdp-launch trials {name}") from error.__cause__

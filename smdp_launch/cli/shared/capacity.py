@@ -90,7 +90,9 @@ def _print(waits: Waits) -> None:
     from smdp_launch.cli.render.next_step import print_note
     from smdp_launch.units import duration
 
-    if waits.again_in is not None:
+    if waits.is_stopping:
+        print_note(f"trying to stop {waits.job}; press Ctrl-C again to leave it")
+    elif waits.again_in is not None:
         print_note(f"the next job follows in {duration(round(waits.again_in))}")
     elif waits.job is not None:
         print_note(f"{waits.region}: {waits.job} waits for capacity: {waits.reason}")
@@ -101,5 +103,8 @@ def _print(waits: Waits) -> None:
 def _print_json(waits: Waits) -> None:
     from smdp_launch.cli.render.job.events import print_waiting
 
+    if waits.is_stopping:
+        _print(waits)  # for the person who pressed Ctrl-C
+        return
     what = f"job {waits.job} waits for capacity" if waits.job is not None else "no hosts"
     print_waiting(f"{what} in {waits.region}", waits.reason, time.time(), waits.again_in or 0.0)

@@ -14,6 +14,9 @@ class ErrorKind(Enum):
     FINAL = "final"
 
 
+#: What the user does about an error of the kind `ErrorKind.CREDENTIALS`.
+RENEW_CREDENTIALS = "renew your AWS credentials, for example with `aws sso login`"
+
 # Error codes of the services, also those that botocore retries.
 _TEMPORARY_CODES = frozenset(
     {

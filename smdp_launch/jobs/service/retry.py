@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from smdp_launch.errors import EnvironmentProblem, Interrupted, ServiceProblem
 from smdp_launch.jobs.service.clients import Clients
-from smdp_launch.jobs.service.error_kinds import ErrorKind, error_kind, reason
+from smdp_launch.jobs.service.error_kinds import RENEW_CREDENTIALS, ErrorKind, error_kind, reason
 from smdp_launch.jobs.service.retry_policy import RetryPolicy, Waiting
 
 _Answer = TypeVar("_Answer")
@@ -121,11 +121,10 @@ def call_with_retries(
 def _raise_if_exhausted(clients: Clients, waiting: Waiting, tries: int, lasted: float, error: Exception) -> None:
     if waiting.error_kind is ErrorKind.FINAL:
         raise ServiceProblem(f"{waiting.what}: {waiting.reason}") from error
-    if waiting.error_kind is ErrorKind.CREDENTIALS and tries >= clients.retry_policy.credential_tries:
-        raise EnvironmentProblem(
-            f"{waiting.what}: {waiting.reason}; renew your AWS credentials, for example with `aws sso login`"
-        ) from error
-    if lasted + waiting.again_in > clients.retry_policy.total:
+    is_late = lasted + waiting.again_in > clients.retry_policy.total
+    if waiting.error_kind is ErrorKind.CREDENTIALS and (is_late or tries >= clients.retry_policy.credential_tries):
+        raise EnvironmentProblem(f"{waiting.what}: {waiting.reason}; {RENEW_CREDENTIALS}") from error
+    if is_late:
         raise ServiceProblem(f"{waiting.what}: {waiting.reason} ({tries} tries in {lasted:.0f} s)") from error
 
 

@@ -19,19 +19,15 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 import smdp_launch
 from smdp_launch.checking.job import check_job
 from smdp_launch.errors import ExitCode, Interrupted, JobFileRefused, Refused, ServiceProblem, WaitTimedOut
-from smdp_launch.jobs.capacity import CapacityWait, Pauses, Region, Waits
-from smdp_launch.jobs.service.clients import Clients, connect_aws
+from smdp_launch.jobs.capacity import Waits
+from smdp_launch.jobs.service.clients import connect_aws
 from smdp_launch.jobs.service.retry_policy import RetryPolicy
 from smdp_launch.planning.prepare import make_plan
 from smdp_launch.testing import LocalCloud, local_cloud
-from tests.conftest import JOB, LAUNCHER, write_job
+from tests.conftest import LAUNCHER, write_job
+from tests.launcher.capacity.waits import NCCL, NONE_IN_EAST, QUICK, Wait, account, jobs, region_of
 from tests.support import command
 from tests.support.waiting import wait_for
-
-NONE_IN_EAST = "capacity: {us-east-1: {ml.p4d.24xlarge: 0}}\ncapacity_wait: 0\n"
-#: In AWS's own images, which each region has.
-NCCL = JOB.replace("engine: native", "engine: nccl").replace("image: ", "# image: ").replace('"2.0.1"', '"2.5.1"')
-QUICK = Pauses(first=0.1, longest=0.2, poll=0.05, longest_pending=60.0, stopping=30.0)
 
 
 @pytest.fixture(scope="module")
@@ -52,46 +48,6 @@ def cloud(shared: LocalCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     write_job(tmp_path, NCCL)
     yield shared
     (shared.state / "account.yaml").unlink(missing_ok=True)
-
-
-def account(cloud: LocalCloud, text: str) -> None:
-    (cloud.state / "account.yaml").write_text(text)
-
-
-def region_of(clients: Clients) -> str:
-    return str(clients.sagemaker.meta.region_name)
-
-
-def jobs(*regions: str) -> list[tuple[str, dict[str, Any]]]:
-    """The descriptions of all jobs of these tests' name, by region, in the order of their creation."""
-    found = []
-    for region in regions:
-        sagemaker = boto3.client("sagemaker", region_name=region)
-        listed = sagemaker.list_training_jobs(NameContains="small", MaxResults=100)["TrainingJobSummaries"]
-        found += [(region, sagemaker.describe_training_job(TrainingJobName=one["TrainingJobName"])) for one in listed]
-    return sorted(found, key=lambda one: one[1]["CreationTime"])
-
-
-class Wait:
-    """A wait for the job of the current folder in regions, and what it reported."""
-
-    def __init__(self, *regions: str, total: float = 60.0, text: str = NCCL, pauses: Pauses = QUICK) -> None:
-        self.reported: list[Waits] = []
-        self.names: list[str] = []
-        self.regions = [Region(connect_aws(one), self._plan(one, text)) for one in regions]
-        self.wait = CapacityWait(self.regions, total, self.reported.append, pauses)
-
-    def _plan(self, region: str, text: str) -> Callable[[], Any]:
-        def plan() -> Any:
-            made = make_plan(check_job(write_job(Path.cwd(), text), settings=[f"region={region}"]))
-            self.names.append(made.job)
-            return made
-
-        return plan
-
-    def created(self) -> list[tuple[str, dict[str, Any]]]:
-        regions = {region_of(one.clients) for one in self.regions}
-        return [one for one in jobs(*regions) if one[1]["TrainingJobName"] in self.names]
 
 
 def test_job_without_capacity_runs_in_another_region(cloud: LocalCloud) -> None:
@@ -183,7 +139,8 @@ def test_quota_in_use_is_waited_for_and_a_quota_too_small_is_refused(cloud: Loca
 def test_interrupt_stops_the_pending_job(cloud: LocalCloud) -> None:
     account(cloud, NONE_IN_EAST.replace("capacity_wait: 0", "capacity_wait: 600"))
     wait = Wait("us-east-1")
-    wait.wait.report = lambda waits: wait.regions[0].clients.interrupted.set()
+    interrupted = wait.regions[0].clients.interrupted
+    wait.wait.report = lambda waits: None if waits.is_stopping else interrupted.set()
     with pytest.raises(Interrupted, match="waited for capacity in us-east-1 and was stopped"):
         wait.wait.run()
     assert [one[1]["TrainingJobStatus"] for one in wait.created()] == ["Stopped"]

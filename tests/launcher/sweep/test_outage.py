@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import nullcontext
 from datetime import datetime, timezone
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
+from smdp_launch.cli.render.terminal.retries import print_retry
 from smdp_launch.cli.shared.sweeps import follow_sweep
 from smdp_launch.errors import EnvironmentProblem, Interrupted, ServiceProblem, WaitTimedOut
 from smdp_launch.jobs.service import retry
@@ -21,6 +23,7 @@ from tests.support.services.scripted_service import refusal
 
 EXPIRED = refusal("ExpiredTokenException", "The security token included in the request is expired")
 UNREACHABLE = EndpointConnectionError(endpoint_url="https://api.sagemaker")
+RENEW = "renew your AWS credentials, for example with `aws sso login`"
 ERRORS = pytest.mark.parametrize("error", [EXPIRED, UNREACHABLE], ids=["credentials", "network"])
 
 
@@ -97,8 +100,40 @@ def test_timeout_includes_an_outage(error: Exception) -> None:
 @ERRORS
 def test_error_after_the_longest_outage_names_the_sweep(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     monkeypatch.setattr(retry, "LONGEST_OUTAGE", 0.02)
-    with pytest.raises(ServiceProblem, match=r"cannot be described: .*; s continues: smdp-launch trials s$"):
+    with pytest.raises((ServiceProblem, EnvironmentProblem)) as raised:
         follow_sweep(Service(error, failing=float("inf")).clients(), "s")
+    help_ = RENEW if error is EXPIRED else r"\(\d+ tries in 0 s\)"
+    assert re.search(rf"cannot be described: .*{help_}; s continues: smdp-launch trials s$", str(raised.value))
+    assert isinstance(raised.value, EnvironmentProblem) == (error is EXPIRED)
+
+
+def test_retry_with_expired_credentials_shows_how_to_renew_them(capsys: pytest.CaptureFixture[str]) -> None:
+    clients = Service(EXPIRED, failing=2).clients()
+    clients.on_waiting = print_retry
+    follow_sweep(clients, "s")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert all(re.search(rf"is expired; retrying in 0\.0 s; {RENEW}$", one) for one in lines)
+
+
+@ERRORS
+@pytest.mark.parametrize("timeout", [None, 60.0])
+def test_first_call_of_the_wait_in_python_does_not_wait_for_recovery(error: Exception, timeout: float | None) -> None:
+    service = Service(error, failing=12)
+    service.calls = 1  # the next one fails
+    clients = service.clients()
+    with pytest.raises(EnvironmentProblem if error is EXPIRED else ServiceProblem):
+        Sweep("s", "us-east-1", lambda: nullcontext(clients)).wait(timeout)
+    assert service.calls < 12
+
+
+def test_short_wait_with_credentials_that_are_expired_at_first_shows_how_to_renew_them() -> None:
+    service = Service(EXPIRED, failing=float("inf"))
+    service.calls = 1
+    clients = service.clients()
+    clients.retry_policy = RetryPolicy(first_gap=0.01, longest_gap=0.01)
+    with pytest.raises(EnvironmentProblem, match=RENEW):
+        Sweep("s", "us-east-1", lambda: nullcontext(clients)).wait(timeout=0.1)
 
 
 def test_unknown_sweep_is_not_said_to_continue() -> None:
