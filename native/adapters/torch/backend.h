@@ -461,7 +461,7 @@ class EngineBackend final : public c10d::Backend {
     host_groups.clear();
     if (local_first) {
       for (const auto& group : local_first->groups()) {
-        if (const auto ours = c10::dynamic_intrusive_pointer_cast<EngineBackend>(group)) {
+        if (const auto ours = cast_to<EngineBackend>(group)) {
           ours->close();
         }
       }

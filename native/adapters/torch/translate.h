@@ -47,6 +47,14 @@ inline smdp_error failed(smdp_code code, const char* why) {
   TORCH_CHECK_WITH(DistBackendError, false, message_of(error));
 }
 
+// The object as a `To`, or null where it is none. Torch's dynamic_intrusive_pointer_cast() loses a reference
+// to an object of another type, which then lives for ever.
+template <class To, class From>
+c10::intrusive_ptr<To> cast_to(const c10::intrusive_ptr<From>& from) {
+  auto* const to = dynamic_cast<To*>(from.get());
+  return to == nullptr ? c10::intrusive_ptr<To>() : c10::intrusive_ptr<To>::reclaim_copy(to);
+}
+
 inline std::optional<smdp_dtype> dtype_of(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
     case at::kFloat:
