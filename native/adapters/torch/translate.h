@@ -141,17 +141,24 @@ inline void check(const at::Tensor& tensor) {
   }
 }
 
-// Contiguous, with lazy conjugation and negation applied.
+// The engine reads whole elements. The memory of torch.frombuffer() may begin anywhere.
+inline bool is_aligned(const at::Tensor& tensor) {
+  return reinterpret_cast<std::uintptr_t>(tensor.data_ptr()) % tensor.element_size() == 0;
+}
+
+// Contiguous and aligned, with lazy conjugation and negation applied.
 inline at::Tensor dense(const at::Tensor& tensor) {
   check(tensor);
-  return tensor.resolve_conj().resolve_neg().contiguous();
+  const at::Tensor values = tensor.resolve_conj().resolve_neg().contiguous();
+  return is_aligned(values) ? values : values.clone();
 }
 
+// Whether the engine cannot use the tensor's own memory.
 inline bool has_gaps(const at::Tensor& tensor) {
-  return !tensor.is_contiguous() || tensor.is_conj() || tensor.is_neg();
+  return !tensor.is_contiguous() || tensor.is_conj() || tensor.is_neg() || !is_aligned(tensor);
 }
 
-// Memory for an output: its own, or a fresh tensor of its shape when it is not contiguous.
+// Memory for an output: its own, or a fresh tensor of its shape when the engine cannot use that.
 inline at::Tensor gapless(const at::Tensor& output) {
   check(output);
   return has_gaps(output) ? at::empty(output.sizes(), output.options()) : output;

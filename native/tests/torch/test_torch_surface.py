@@ -18,6 +18,10 @@ def mine(*shape, dtype=torch.float32, of=None):
     generator = torch.Generator().manual_seed(1000 + (rank if of is None else of))
     values = torch.randint(-50, 50, shape, generator=generator)
     return values.to(dtype)
+# A copy whose memory begins one byte after an element would.
+def unaligned(t):
+    memory = torch.frombuffer(bytearray(1 + t.numel() * t.element_size()), dtype=torch.uint8, offset=1)
+    return memory.view(t.dtype).view(t.shape).copy_(t)
 """
 
 CASES = {
@@ -34,6 +38,7 @@ layouts = {
     # Not torch.stack, which has no float8 before torch 2.6.
     "every second": lambda t: torch.empty(*t.shape, 2, dtype=t.dtype)[..., 0].copy_(t),
     "empty": lambda t: t[:0],
+    "unaligned": unaligned,
 }
 for dtype in dtypes:
     for name, laid in layouts.items():
@@ -70,6 +75,10 @@ for dtype in (torch.complex64, torch.complex128):
 t = mine(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
 strides = t.stride(); dist.all_reduce(t)
 assert t.stride() == strides and torch.equal(t, sum(mine(2, 3, 4, 5, of=i) for i in range(size)))
+t = unaligned(mine(100)) if rank == 2 else mine(100)
+dist.all_reduce(t); assert torch.equal(t, sum(mine(100, of=i) for i in range(size)))
+t = unaligned(torch.empty(25)); dist.reduce_scatter_tensor(t, unaligned(mine(100)))
+assert torch.equal(t, sum(mine(100, of=i) for i in range(size)).chunk(size)[rank])
 scaled = dist._make_nccl_premul_sum(0.5)
 t = mine(100); dist.all_reduce(t, op=scaled); assert torch.equal(t, sum(mine(100, of=i) * 0.5 for i in range(size)))
 t = torch.empty(25); dist.reduce_scatter_tensor(t, mine(100), op=scaled)
