@@ -217,6 +217,11 @@ refused(lambda: dist.all_to_all_single(torch.ones(4), torch.ones(4), [1, 1, 1, 2
 refused(lambda: dist.reduce_scatter_tensor(torch.ones(3), torch.ones(5)), "4 times its size")
 refused(lambda: dist.all_reduce(torch.ones(3), op=dist.ReduceOp.BAND), "not defined for this type")
 refused(lambda: dist.all_reduce(torch.ones(3).long(), op=dist._make_nccl_premul_sum(0.5)), "floating-point")
+for tag in (-3, 0x7fffffff):
+    words = f"the tag of a message must be from 0 to 2147483645, got {tag}"
+    refused(lambda: dist.isend(torch.ones(2), (rank + 1) % size, tag=tag), words)
+    refused(lambda: dist.irecv(torch.ones(2), (rank + 1) % size, tag=tag), words)
+    refused(lambda: dist.recv(torch.ones(2), tag=tag), words)
 refused(lambda: dist.all_reduce(torch.ones(3).to_sparse(), op=dist.ReduceOp.MAX), "can only be summed")
 t = torch.ones(2); dist.all_reduce(t); assert (t == 4).all()
 """,
