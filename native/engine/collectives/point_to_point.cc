@@ -14,6 +14,9 @@ constexpr std::uint64_t kChunkBytes = 256U << 10U;
 // other calls are not delayed.
 constexpr std::uint64_t kMostPosted = 1U << 20U;
 constexpr std::uint64_t kMostUnreceived = 1U << 30U;
+// The share of that for the small messages of all ranks under one tag.
+constexpr std::uint64_t kSmallShare = 4;
+constexpr std::uint64_t kLeastSmall = 1U << 20U;  // bytes for those of one rank
 
 std::uint32_t tag_of(const Exchange& exchange) {
   return exchange.sequence ? kCollectiveTag : exchange.call.tag;
@@ -76,16 +79,22 @@ void PointToPoint::one_done(std::map<std::uint64_t, Exchange>::iterator exchange
 void PointToPoint::send(Exchange& exchange, std::size_t place) {
   const Part& part = exchange.call.parts[place];
   const std::uint32_t tag = tag_of(exchange);
-  const std::uint32_t sequence = exchange.sequence ? *exchange.sequence : next_out_[{part.peer, tag}]++;
+  Sent& sent = sent_[{part.peer, tag}];
+  const std::uint32_t sequence = exchange.sequence ? *exchange.sequence : sent.next++;
   const Key key{part.peer, tag, sequence};
   Outgoing& message = outgoing_[key];
   exchange.parts[place] = {PartState::At::kSending, part.peer, sequence};
   message.exchange = exchange.number;
   message.part = place;
   message.memory = part.memory;
+  message.before = sent.bytes;
   message.left = part.memory.size();
   FrameHeader header = header_of(exchange, key, part.memory.size());
-  if (part.memory.size() <= kEagerBytes && send_eagerly(key, message, header)) {
+  const std::uint64_t room =
+      std::max(kLeastSmall, kMostUnreceived / kSmallShare / static_cast<std::uint64_t>(size_));
+  const bool has_room = part.memory.empty() || sent.bytes - sent.received < room;
+  if (part.memory.size() <= kEagerBytes && has_room && send_eagerly(key, message, header)) {
+    sent.bytes += part.memory.size() + sizeof(Arrival) + kEntry;
     return;
   }
   header.type = FrameType::kAnnounce;
@@ -356,6 +365,9 @@ bool PointToPoint::arrived(int from, const FrameHeader& header, Landing landing)
         return false;
       }
       found->second.ready = true;
+      // It receives the messages of a tag in their order, so the earlier ones have left its memory.
+      Sent& sent = sent_[{from, header.call.root}];
+      sent.received = std::max(sent.received, found->second.before);
       flowing_[from].push_back(key);
       pump();
       return true;

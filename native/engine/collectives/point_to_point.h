@@ -7,7 +7,8 @@
 // A message of at most kEagerBytes is sent at once and waits at its receiver. A larger one is announced
 // first; the receiver answers with kReady when one of its own parts matches, and the bytes are written where
 // they belong: between hosts as kSend, in any order; within a host through regions of the sender's arena
-// (kOffer, kTaken), in order.
+// (kOffer, kTaken), in order. A small one is announced too where many of its tag may still wait at the
+// receiver: a kReady says that those before it do not.
 #pragma once
 
 #include <cstdint>
@@ -105,9 +106,16 @@ class PointToPoint {
     std::span<std::byte> memory;
   };
   struct Outgoing : PartOf {
-    std::uint64_t next = 0;  // bytes posted
-    std::uint64_t left = 0;  // bytes that are not sent
-    bool ready = false;      // its receiver is
+    std::uint64_t next = 0;    // bytes posted
+    std::uint64_t left = 0;    // bytes that are not sent
+    bool ready = false;        // its receiver is
+    std::uint64_t before = 0;  // Sent::bytes when it was announced
+  };
+  // To one rank under one tag.
+  struct Sent {
+    std::uint32_t next = 0;      // number of the next message
+    std::uint64_t bytes = 0;     // that small messages take at the receiver until it receives them
+    std::uint64_t received = 0;  // of these, those that it has received for sure
   };
   struct Receive : PartOf {
     int from = 0;  // or kAnyRank
@@ -124,6 +132,7 @@ class PointToPoint {
     std::uint64_t left = 0;       // bytes to come
     std::uint64_t operation = 0;  // of the sender
   };
+  static constexpr std::uint64_t kEntry = 64;  // bytes of the map, and of the heap
   struct Arrival {
     FrameHeader header;
     Landing landing;          // of an eager one
@@ -131,7 +140,6 @@ class PointToPoint {
 
     // The memory it takes until it is received.
     [[nodiscard]] std::uint64_t bytes() const {
-      constexpr std::uint64_t kEntry = 64;  // of the map, and of the heap
       return sizeof(*this) + kEntry + (landing.data != nullptr ? header.call.count : 0);
     }
   };
@@ -164,7 +172,7 @@ class PointToPoint {
   int rank_;
   int size_;
   std::map<std::uint64_t, Exchange> exchanges_;
-  std::map<std::pair<int, std::uint32_t>, std::uint32_t> next_out_;  // by rank and tag
+  std::map<std::pair<int, std::uint32_t>, Sent> sent_;  // by rank and tag
   std::map<std::pair<int, std::uint32_t>, std::uint32_t> next_in_;
   std::map<Key, Outgoing> outgoing_;
   std::map<int, std::deque<Key>> flowing_;  // of them, those with bytes to post, by rank

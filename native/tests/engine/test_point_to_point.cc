@@ -436,6 +436,30 @@ TEST(PointToPoint, OneWarningNamesTheOldestOfTheMessagesThatWait) {
       << warnings[0];
 }
 
+// Each rank has room for small messages of 1 GiB that it has not received, a quarter of it for one tag.
+TEST(PointToPoint, ASmallMessageWaitsWhereTheReceiverIsFarBehind) {
+  for (const std::vector<int>& hosts : {std::vector<int>{4}, {1, 1, 1, 1}}) {
+    constexpr std::uint32_t kMessages = (64U << 20U) / PointToPoint::kEagerBytes + 100;
+    Post post({.hosts = hosts});
+    std::vector<std::unique_ptr<Posted>> sends;
+    for (std::uint32_t i = 0; i < kMessages; ++i) {
+      sends.push_back(post.send(0, 1, Buffer(PointToPoint::kEagerBytes, static_cast<std::byte>(i % 251))));
+    }
+    ASSERT_TRUE(sends.front()->finish().ok());
+    ASSERT_TRUE(post.send(0, 1, Buffer(8), 1)->finish().ok()) << "another tag";
+    EXPECT_FALSE(sends.back()->handle->is_complete());
+    for (std::uint32_t i = 0; i < kMessages; ++i) {
+      const auto receiving = post.receive(1, 0, PointToPoint::kEagerBytes);
+      ASSERT_TRUE(receiving->finish().ok());
+      ASSERT_EQ(receiving->buffers[0][7], static_cast<std::byte>(i % 251)) << i;
+    }
+    for (const auto& call : sends) {
+      ASSERT_TRUE(call->finish().ok());
+    }
+    ASSERT_TRUE(post.send(0, 1, Buffer(8))->finish().ok()) << "the receiver is not behind any more";
+  }
+}
+
 TEST(PointToPoint, InvalidCallsAreRefused) {
   Post post({.hosts = {2}});
   EXPECT_EQ(post.send(0, 0, Buffer(1))->finish().code(), Code::kInvalid);
