@@ -52,6 +52,9 @@ Result<std::unique_ptr<Engine>> Engine::open(EngineConfig config) {
   if (!config.options.trace_signal.empty() && config.options.trace_dir.empty()) {
     return Status(Code::kInvalid, "SMDP_TRACE_SIGNAL is set and SMDP_TRACE_DIR is not: set the folder too");
   }
+  if (Status status = check_together(config.options); !status.ok()) {
+    return status;
+  }
   if (Status status = listen_for_dumps(config.options.trace_signal); !status.ok()) {
     return status;
   }

@@ -117,8 +117,8 @@ BUGS = (
     Bug(
         "all messages of one tag get the number of the first",
         "collectives/point_to_point.cc",
-        "next_out_[{part.peer, tag}]++",
-        "next_out_[{part.peer, tag}]",
+        "*exchange.sequence : sent.next++;",
+        "*exchange.sequence : sent.next;",
         "failed, and nothing was wrong|another result than the reference",
     ),
     Bug(

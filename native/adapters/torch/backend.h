@@ -176,13 +176,13 @@ class EngineBackend final : public c10d::Backend {
         options);
   }
   WorkPtr send(Tensors& tensors, int to, int tag) override {
-    return launch(smdp_torch::send(tensors, to, tag), NoOptions());
+    return launch(smdp_torch::send(tensors, to, checked_tag(tag)), NoOptions());
   }
   WorkPtr recv(Tensors& tensors, int from, int tag) override {
-    return launch(receive(tensors, from, tag), NoOptions());
+    return launch(receive(tensors, from, checked_tag(tag)), NoOptions());
   }
   WorkPtr recvAnysource(Tensors& tensors, int tag) override {
-    return launch(receive(tensors, SMDP_ANY_RANK, tag), NoOptions());
+    return launch(receive(tensors, SMDP_ANY_RANK, checked_tag(tag)), NoOptions());
   }
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
@@ -461,7 +461,7 @@ class EngineBackend final : public c10d::Backend {
     host_groups.clear();
     if (local_first) {
       for (const auto& group : local_first->groups()) {
-        if (const auto ours = c10::dynamic_intrusive_pointer_cast<EngineBackend>(group)) {
+        if (const auto ours = cast_to<EngineBackend>(group)) {
           ours->close();
         }
       }

@@ -49,7 +49,7 @@ int guarded(smdp_error* error, Body body) noexcept {
 
 inline c10::intrusive_ptr<EngineBackend> backend_of(const char* group) {
   const auto found = c10d::resolve_process_group(group)->getBackend(c10::kCPU);
-  const auto ours = c10::dynamic_intrusive_pointer_cast<EngineBackend>(found);
+  const auto ours = cast_to<EngineBackend>(found);
   TORCH_CHECK(ours, "smddp: the process group's backend is '", found->getBackendName(), "', not smddp");
   return ours;
 }

@@ -145,6 +145,10 @@ class LocalFirstWork final : public c10d::Work {
     const std::lock_guard lock(mutex_);
     return over_ && failure_.empty();
   }
+  std::exception_ptr exception() const override {
+    const std::lock_guard lock(mutex_);
+    return over_ && !failure_.empty() ? exception_of("smddp: " + failure_) : nullptr;
+  }
   Tensors result() override { return results_; }
   c10::intrusive_ptr<Future> getFuture() override { return future_; }
 
@@ -174,8 +178,7 @@ class LocalFirstWork final : public c10d::Work {
         }
         future_->markCompleted(at::IValue(results_));
       } else {
-        future_->setError(std::make_exception_ptr(c10::DistBackendError(
-            {__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, "smddp: " + failure_)));
+        future_->setError(exception_of("smddp: " + failure_));
       }
     } catch (const std::exception& caught) {  // the device failed
       future_->setErrorIfNeeded(std::make_exception_ptr(std::runtime_error(caught.what())));

@@ -12,6 +12,17 @@ namespace smdp_torch {
 
 using c10d::OpType;
 
+// Tags of monitored_barrier's messages (monitored_barrier.h).
+constexpr int kArrivedTag = 0x7ffffffe;
+constexpr int kPassedTag = 0x7fffffff;
+
+// Of a script's message.
+inline int checked_tag(int tag) {
+  TORCH_CHECK_VALUE(tag >= 0 && tag < kArrivedTag, "smddp: the tag of a message must be from 0 to ",
+                    kArrivedTag - 1, ", got ", tag);
+  return tag;
+}
+
 inline smdp_part message_to(int peer, const at::Tensor& values) {
   return {peer, 0, values.data_ptr(), values.nbytes(), nullptr};
 }

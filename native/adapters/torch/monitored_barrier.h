@@ -12,9 +12,6 @@
 
 namespace smdp_torch {
 
-// Tags of messages that no script can use.
-constexpr int kArrivedTag = 0x7ffffffe;
-constexpr int kPassedTag = 0x7fffffff;
 // Rank 0 stops waiting for a rank long before; it still receives the message of a rank that arrives later.
 constexpr std::chrono::hours kForLateRanks{24 * 365};
 

@@ -11,7 +11,7 @@
 namespace smdp_torch {
 
 inline EngineBackend& own(const c10::intrusive_ptr<c10d::Backend>& backend) {
-  const auto ours = c10::dynamic_intrusive_pointer_cast<EngineBackend>(backend);
+  const auto ours = cast_to<EngineBackend>(backend);
   TORCH_CHECK(ours, "smddp: the process group's backend is '", backend->getBackendName(), "', not smddp");
   return *ours;
 }

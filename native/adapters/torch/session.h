@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "../common/completer.h"
+#include "../common/server_connection.h"
 #include "host_memory.h"
 #include "translate.h"
 
@@ -49,48 +51,28 @@ inline int store_get(void* context, const char* key, char* value, size_t capacit
 }
 
 // The server of torch's own rendezvous, which lives in a process as long as any object of torch uses it.
-class StoreServer {
- public:
-  // Null for other stores, and for torchrun's, which outlives the process.
-  static std::unique_ptr<StoreServer> of(const c10::intrusive_ptr<Store>& store) {
-    const auto prefixed = c10::dynamic_intrusive_pointer_cast<c10d::PrefixStore>(store);
-    const auto served = c10::dynamic_intrusive_pointer_cast<c10d::TCPStore>(
-        prefixed ? prefixed->getUnderlyingStore() : store);
+struct StoreServer {
+  std::string host;
+  uint16_t port = 0;
+
+  // Nothing for other stores, and for torchrun's, which outlives the process.
+  static std::optional<StoreServer> of(const c10::intrusive_ptr<Store>& store) {
+    c10::intrusive_ptr<Store> innermost = store;
+    while (const auto prefixed = cast_to<c10d::PrefixStore>(innermost)) {  // one to three, by torch's version
+      innermost = prefixed->getUnderlyingStore();
+    }
+    const auto served = cast_to<c10d::TCPStore>(innermost);
     const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
     if (!served || (agent != nullptr && std::string(agent) == "True")) {
-      return nullptr;
+      return std::nullopt;
     }
-    return std::unique_ptr<StoreServer>(new StoreServer(served->getHost(), served->getPort()));
+    return StoreServer{served->getHost(), served->getPort()};
   }
 
-  // A separate client, or null. It does not keep the server alive.
-  [[nodiscard]] c10::intrusive_ptr<Store> connect() const {
-    c10d::TCPStoreOptions options;
-    options.port = port_;
-    options.waitWorkers = false;
-    options.timeout = std::chrono::seconds(1);
-    try {
-      return c10::make_intrusive<c10d::TCPStore>(host_, options);
-    } catch (const std::exception&) {
-      return {};
-    }
+  // Does not keep the server alive. Not a client of torch, which prints a stack trace when the server ends.
+  [[nodiscard]] auto connect() const {
+    return std::make_shared<smdp_adapters::ServerConnection>(host, port, std::chrono::seconds(1));
   }
-  static bool answers(const c10::intrusive_ptr<Store>& client) {
-    try {
-      if (client) {
-        client->check({"smdp/rendezvous"});
-      }
-      return client != nullptr;
-    } catch (const std::exception&) {
-      return false;
-    }
-  }
-
- private:
-  StoreServer(std::string host, uint16_t port) : host_(std::move(host)), port_(port) {}
-
-  std::string host_;
-  uint16_t port_;
 };
 
 constexpr auto kStoreRelease = std::chrono::milliseconds(500);  // longest wait for torch to release its store
@@ -105,7 +87,7 @@ struct Session {
   smdp_engine* engine = nullptr;
   std::vector<int> ranks;  // in the order of the engine's ranks, as torch's global ranks
 
-  std::unique_ptr<StoreServer> served;  // on rank 0
+  std::optional<StoreServer> served;  // on rank 0
   std::shared_ptr<RegisteredMemory> memory;
 
   Session(const c10::intrusive_ptr<Store>& store, int rank, int size, std::vector<int> global_ranks,
@@ -139,9 +121,8 @@ struct Session {
       return;
     }
     smdp_engine_await_others(engine);
-    smdp_adapters::Completer::of_process().post([engine = engine, client = served->connect()] {
-      smdp_adapters::Completer::of_process().await([&client] { return !StoreServer::answers(client); },
-                                                   kStoreRelease);
+    smdp_adapters::Completer::of_process().post([engine = engine, server = served->connect()] {
+      smdp_adapters::Completer::of_process().await([&server] { return !server->is_open(); }, kStoreRelease);
       smdp_engine_close(engine);
     });
   }
@@ -158,7 +139,7 @@ inline bool is_repeated([[maybe_unused]] const c10::intrusive_ptr<Store>& store,
 #if SMDP_TORCH_FROM(2, 1)
   return false;
 #else
-  const auto of_device = c10::dynamic_intrusive_pointer_cast<c10d::PrefixStore>(store);
+  const auto of_device = cast_to<c10d::PrefixStore>(store);
   if (!of_device) {
     return false;
   }

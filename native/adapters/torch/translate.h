@@ -47,6 +47,14 @@ inline smdp_error failed(smdp_code code, const char* why) {
   TORCH_CHECK_WITH(DistBackendError, false, message_of(error));
 }
 
+// The object as a `To`, or null where it is none. Torch's dynamic_intrusive_pointer_cast() loses a reference
+// to an object of another type, which then lives for ever.
+template <class To, class From>
+c10::intrusive_ptr<To> cast_to(const c10::intrusive_ptr<From>& from) {
+  auto* const to = dynamic_cast<To*>(from.get());
+  return to == nullptr ? c10::intrusive_ptr<To>() : c10::intrusive_ptr<To>::reclaim_copy(to);
+}
+
 inline std::optional<smdp_dtype> dtype_of(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
     case at::kFloat:
@@ -133,17 +141,24 @@ inline void check(const at::Tensor& tensor) {
   }
 }
 
-// Contiguous, with lazy conjugation and negation applied.
+// The engine reads whole elements. The memory of torch.frombuffer() may begin anywhere.
+inline bool is_aligned(const at::Tensor& tensor) {
+  return reinterpret_cast<std::uintptr_t>(tensor.data_ptr()) % tensor.element_size() == 0;
+}
+
+// Contiguous and aligned, with lazy conjugation and negation applied.
 inline at::Tensor dense(const at::Tensor& tensor) {
   check(tensor);
-  return tensor.resolve_conj().resolve_neg().contiguous();
+  const at::Tensor values = tensor.resolve_conj().resolve_neg().contiguous();
+  return is_aligned(values) ? values : values.clone();
 }
 
+// Whether the engine cannot use the tensor's own memory.
 inline bool has_gaps(const at::Tensor& tensor) {
-  return !tensor.is_contiguous() || tensor.is_conj() || tensor.is_neg();
+  return !tensor.is_contiguous() || tensor.is_conj() || tensor.is_neg() || !is_aligned(tensor);
 }
 
-// Memory for an output: its own, or a fresh tensor of its shape when it is not contiguous.
+// Memory for an output: its own, or a fresh tensor of its shape when the engine cannot use that.
 inline at::Tensor gapless(const at::Tensor& output) {
   check(output);
   return has_gaps(output) ? at::empty(output.sizes(), output.options()) : output;

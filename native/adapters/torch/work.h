@@ -27,6 +27,12 @@ namespace smdp_torch {
 
 using at::ivalue::Future;
 
+// As torch raises it for a failed collective.
+inline std::exception_ptr exception_of(const std::string& message) {
+  return std::make_exception_ptr(
+      c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, message));
+}
+
 // The first failure of a backend's calls: an smdp_code. Errors of the caller, and of a closed group, do not
 // count.
 using FirstFailure = std::atomic<int>;
@@ -145,6 +151,10 @@ class EngineWork final : public c10d::Work {
   bool isSuccess() const override {
     const std::lock_guard lock(state_mutex_);
     return over_ && failure_.code == SMDP_OK;
+  }
+  std::exception_ptr exception() const override {
+    const std::lock_guard lock(state_mutex_);
+    return over_ && failure_.code != SMDP_OK ? exception_of(message_of(failure_)) : nullptr;
   }
   // Of a complete receive from any rank.
   int sourceRank() const override {
@@ -349,8 +359,7 @@ class EngineWork final : public c10d::Work {
       }
       future.markCompleted(at::IValue(results_));
     } else {
-      future.setError(std::make_exception_ptr(c10::DistBackendError(
-          {__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, message_of(failure_))));
+      future.setError(exception_of(message_of(failure_)));
     }
   }
 
@@ -397,8 +406,19 @@ class WorkOfMany final : public c10d::Work {
       : Work(rank, kCoalesced), works_(std::move(works)) {}
 
   bool wait(std::chrono::milliseconds timeout) override {
+    const auto began = std::chrono::steady_clock::now();
     for (const auto& work : works_) {
-      work->wait(timeout);
+      const auto spent =
+          std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - began);
+      const bool has_limit = seconds_of(timeout) > 0;
+      const auto timeout_left = has_limit ? std::max(timeout - spent, std::chrono::milliseconds(1)) : timeout;
+      try {
+        work->wait(timeout_left);
+      } catch (const c10::Error&) {
+        TORCH_CHECK_WITH(DistBackendError, work->isCompleted(), "smddp: wait() gave up after ",
+                         timeout.count(), " ms; the operations continue");
+        throw;
+      }
     }
     return true;
   }
@@ -409,6 +429,15 @@ class WorkOfMany final : public c10d::Work {
   }
   bool isSuccess() const override {
     return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->isSuccess(); });
+  }
+  // Of the first that failed.
+  std::exception_ptr exception() const override {
+    for (const auto& work : works_) {
+      if (const std::exception_ptr caught = work->exception()) {
+        return caught;
+      }
+    }
+    return nullptr;
   }
   // Complete when all are.
   c10::intrusive_ptr<Future> getFuture() override {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 namespace smdp {
@@ -43,8 +44,8 @@ const std::array kRows = {
     Row{{"SMDP_HEARTBEAT_S", "number", "s", "10", "a link is lost if the peer acknowledges nothing for this time"}, &Options::heartbeat_s, 0.1, kLongestHeartbeat},
     Row{{"SMDP_CLOSE_TIMEOUT_S", "number", "s", "5", "how long a rank that closes its engine waits until the other ranks close theirs"}, &Options::close_timeout_s, 0, kLongest},
     Row{{"SMDP_STREAMS", "integer", "", "1", "connections for bulk data between two ranks of different hosts, in addition to the one for small frames"}, &Options::streams, 1, 16},
-    Row{{"SMDP_PIECE_KIB", "integer", "KiB", "256", "unit in which buffers are reduced and sent"}, &Options::piece_kib, 4, 65536},
-    Row{{"SMDP_SMALL_KIB", "integer", "KiB", "96", "up to four hosts exchange whole sums instead of shards if each host sends at most this"}, &Options::small_kib, 0, 65536},
+    Row{{"SMDP_PIECE_KIB", "integer", "KiB", "256", "unit in which buffers are reduced and sent; at most a sixteenth of SMDP_ARENA_MIB"}, &Options::piece_kib, 4, 65536},
+    Row{{"SMDP_SMALL_KIB", "integer", "KiB", "96", "up to four hosts exchange whole sums instead of shards if each host sends at most this; at most a sixteenth of SMDP_ARENA_MIB"}, &Options::small_kib, 0, 65536},
     Row{{"SMDP_BULK_KIB", "integer", "KiB", "4096", "most bulk data that a host has in flight to other hosts; with more than 16 hosts, the limit is an eighth of this value times the number of hosts"}, &Options::bulk_kib, 64, 1 << 20},
     Row{{"SMDP_WINDOW", "integer", "", "16", "pieces of one broadcast or all_gather that a rank keeps in flight, but at least two per host"}, &Options::window, 1, 4096},
     Row{{"SMDP_BUFFERS_IN_FLIGHT", "integer", "", "4", "operations of one group that run at once; with more than 16 hosts twice as many"}, &Options::buffers_in_flight, 1, 1024},
@@ -163,6 +164,26 @@ double refusal_grace_s(const Options& options) {
   constexpr double kOpen = 5;
   const double chosen = options.job_token.empty() ? kOpen : options.rendezvous_timeout_s;
   return options.refusal_grace_s < 0 ? chosen : options.refusal_grace_s;
+}
+
+// Concurrent operations hold pieces of their values and wait for memory for pieces of their results. With
+// pieces of a larger share they would hold all memory and wait for each other. A small sum is one piece.
+Status check_together(const Options& options) {
+  constexpr std::int64_t kPieces = 16;
+  constexpr std::int64_t kKibInMib = 1024;
+  const std::int64_t most_kib = options.arena_mib * kKibInMib / kPieces;
+  for (const auto& [name, kib] :
+       {std::pair("SMDP_PIECE_KIB", options.piece_kib), std::pair("SMDP_SMALL_KIB", options.small_kib)}) {
+    if (kib > most_kib) {
+      const std::int64_t least_mib = (kib * kPieces + kKibInMib - 1) / kKibInMib;
+      return {Code::kInvalid, std::string(name) + "='" + std::to_string(kib) +
+                                  "': more than a sixteenth of SMDP_ARENA_MIB='" +
+                                  std::to_string(options.arena_mib) + "', a rank's shared memory: set " +
+                                  name + " to at most " + std::to_string(most_kib) +
+                                  ", or SMDP_ARENA_MIB to at least " + std::to_string(least_mib)};
+    }
+  }
+  return {};
 }
 
 Environment process_environment() {

@@ -77,6 +77,9 @@ Environment process_environment();
 // type or is out of bounds; the text names the variable, the value and what is allowed.
 Result<Options> read_options(const Environment& environment);
 
+// kInvalid when two options do not fit together.
+Status check_together(const Options& options);
+
 // Sets one option by its variable's name.
 Status set_option(Options& options, std::string_view name, const std::string& value);
 

@@ -2,10 +2,28 @@
 
 #include <cstdint>
 #include <set>
+#include <string>
 #include <utility>
 
 namespace smdp {
 namespace {
+
+// An empty buffer may be one that this rank does not have.
+Status check_buffer(const Call& call, const std::string& which, std::span<const std::byte> buffer,
+                    std::uint64_t bytes) {
+  if (buffer.size() != bytes && !buffer.empty()) {
+    return {Code::kInvalid, describe(call.what) + ": the " + which + " has " + std::to_string(buffer.size()) +
+                                " bytes, and the call needs " + std::to_string(bytes)};
+  }
+  const std::size_t element = size_of(call.what.dtype);
+  const std::uintptr_t past = reinterpret_cast<std::uintptr_t>(buffer.data()) % element;
+  if (past != 0) {
+    return {Code::kInvalid, describe(call.what) + ": the " + which + " is at offset " + std::to_string(past) +
+                                " from a multiple of " + std::to_string(element) +
+                                ", the size of its elements: align its memory"};
+  }
+  return {};
+}
 
 // Checks that memory is aligned to elements and has the right length, and that input and output are the same
 // memory or do not overlap.
@@ -23,14 +41,11 @@ Status check_buffers(const Call& call, int group_size, int group_rank) {
   if (call.what.collective == Collective::kBarrier || bytes == 0) {
     return {};
   }
-  const auto misaligned = [&](const std::byte* at) {
-    return reinterpret_cast<std::uintptr_t>(at) % element != 0;
-  };
-  if ((call.input.size() != bytes && !call.input.empty()) ||
-      (call.output.size() != out_bytes && !call.output.empty()) || misaligned(call.input.data()) ||
-      misaligned(call.output.data())) {
-    return {Code::kInvalid,
-            describe(call.what) + ": a buffer has the wrong length or is not aligned to its elements"};
+  if (Status status = check_buffer(call, "input", call.input, bytes); !status.ok()) {
+    return status;
+  }
+  if (Status status = check_buffer(call, "output", call.output, out_bytes); !status.ok()) {
+    return status;
   }
   const std::byte* in = call.input.data();
   const std::byte* out = call.output.data();
@@ -66,8 +81,13 @@ Status check_parts(const Call& call, int group_size, int group_rank) {
       return {Code::kInvalid, describe(call.what) + ": a buffer is missing"};
     }
   }
-  if (call.tag >= 1U << 31U || call.keyed) {
-    return {Code::kInvalid, describe(call.what) + ": takes tags below 2147483648, and no name"};
+  if (call.tag >= 1U << 31U) {
+    return {Code::kInvalid,
+            describe(call.what) + ": the tag " + std::to_string(call.tag) + " is not below 2147483648"};
+  }
+  if (call.keyed) {
+    return {Code::kInvalid,
+            describe(call.what) + ": only all_reduce takes buffers named by (step, index, count)"};
   }
   return {};
 }

@@ -14,6 +14,9 @@ constexpr std::uint64_t kChunkBytes = 256U << 10U;
 // other calls are not delayed.
 constexpr std::uint64_t kMostPosted = 1U << 20U;
 constexpr std::uint64_t kMostUnreceived = 1U << 30U;
+// The share of that for the small messages of all ranks under one tag.
+constexpr std::uint64_t kSmallShare = 4;
+constexpr std::uint64_t kLeastSmall = 1U << 20U;  // bytes for those of one rank
 
 std::uint32_t tag_of(const Exchange& exchange) {
   return exchange.sequence ? kCollectiveTag : exchange.call.tag;
@@ -43,37 +46,55 @@ void PointToPoint::begin(Exchange begun) {
   const std::uint64_t number = begun.number;
   begun.parts_left =
       begun.call.parts.size() + 1;  // and one more, so that no part completes the call in the loop below
+  begun.parts.resize(begun.call.parts.size());
   Exchange& exchange = exchanges_.emplace(number, std::move(begun)).first->second;
-  for (const Part& part : exchange.call.parts) {
-    part.receive ? receive(exchange, part) : send(exchange, part);
+  for (std::size_t part = 0; part < exchange.parts.size(); ++part) {
+    exchange.call.parts[part].receive ? receive(exchange, part) : send(exchange, part);
     if (!exchanges_.contains(number)) {
       return;  // the two ends of a message differ
     }
   }
-  part_done(number);
+  one_done(exchanges_.find(number));
   pump();
 }
 
-void PointToPoint::part_done(std::uint64_t number) {
+void PointToPoint::part_done(std::uint64_t number, std::size_t part) {
   const auto found = exchanges_.find(number);
-  if (found != exchanges_.end() && --found->second.parts_left == 0) {
-    host_.exchanged(found->second);  // first: if this throws, the call is still open
+  if (found != exchanges_.end()) {
+    found->second.parts[part].at = PartState::At::kDone;
+    one_done(found);
+  }
+}
+
+void PointToPoint::one_done(std::map<std::uint64_t, Exchange>::iterator exchange) {
+  if (--exchange->second.parts_left == 0) {
+    const std::uint64_t number = exchange->first;
+    host_.exchanged(exchange->second);  // first: if this throws, the call is still open
     exchanges_.erase(number);
   }
 }
 
 // --- Sending ---
 
-void PointToPoint::send(const Exchange& exchange, const Part& part) {
+void PointToPoint::send(Exchange& exchange, std::size_t place) {
+  const Part& part = exchange.call.parts[place];
   const std::uint32_t tag = tag_of(exchange);
-  const std::uint32_t sequence = exchange.sequence ? *exchange.sequence : next_out_[{part.peer, tag}]++;
+  Sent& sent = sent_[{part.peer, tag}];
+  const std::uint32_t sequence = exchange.sequence ? *exchange.sequence : sent.next++;
   const Key key{part.peer, tag, sequence};
   Outgoing& message = outgoing_[key];
+  exchange.parts[place] = {PartState::At::kSending, part.peer, sequence};
   message.exchange = exchange.number;
+  message.part = place;
   message.memory = part.memory;
+  message.before = sent.bytes;
   message.left = part.memory.size();
   FrameHeader header = header_of(exchange, key, part.memory.size());
-  if (part.memory.size() <= kEagerBytes && send_eagerly(key, message, header)) {
+  const std::uint64_t room =
+      std::max(kLeastSmall, kMostUnreceived / kSmallShare / static_cast<std::uint64_t>(size_));
+  const bool has_room = part.memory.empty() || sent.bytes - sent.received < room;
+  if (part.memory.size() <= kEagerBytes && has_room && send_eagerly(key, message, header)) {
+    sent.bytes += part.memory.size() + sizeof(Arrival) + kEntry;
     return;
   }
   header.type = FrameType::kAnnounce;
@@ -82,13 +103,14 @@ void PointToPoint::send(const Exchange& exchange, const Part& part) {
 
 // False: there is no memory for it now.
 bool PointToPoint::send_eagerly(const Key& key, Outgoing& message, const FrameHeader& header) {
-  const std::uint64_t exchange = message.exchange;
   if (message.memory.empty()) {
+    const std::uint64_t exchange = message.exchange;
+    const std::size_t part = message.part;
     outgoing_.erase(key);
     FrameHeader announcement = header;
     announcement.type = FrameType::kAnnounce;
     host_.post(std::get<0>(key), {announcement, {}, nullptr, nullptr});
-    part_done(exchange);
+    part_done(exchange, part);
     return true;
   }
   return post_next(key, message);
@@ -138,8 +160,9 @@ bool PointToPoint::on_sent(const Key& key, std::uint64_t bytes) {
   message.left -= bytes;
   if (message.left == 0) {
     const std::uint64_t exchange = message.exchange;
+    const std::size_t part = message.part;
     outgoing_.erase(found);
-    part_done(exchange);
+    part_done(exchange, part);
   }
   pump();
   return true;
@@ -151,22 +174,31 @@ void PointToPoint::pump() {
   if (std::exchange(pumping_, true)) {
     return;  // called from inside the loop below, which continues
   }
-  for (std::size_t stuck = 0; stuck < flowing_.size();) {
-    const Key key = flowing_.front();
-    flowing_.pop_front();
-    Outgoing& message = outgoing_.at(key);
-    const bool last = message.memory.size() - message.next <= kChunkBytes;
-    if (posted_[std::get<0>(key)] >= kMostPosted || !post_next(key, message)) {
-      flowing_.push_back(key);
-      ++stuck;
-      continue;
-    }
-    stuck = 0;
-    if (!last) {
-      flowing_.push_back(key);
+  for (bool posted = true; std::exchange(posted, false);) {
+    for (auto next = flowing_.begin(); next != flowing_.end();) {
+      const int peer = next->first;
+      posted = post_first(peer, next->second) || posted;
+      next = flowing_.upper_bound(peer);
     }
   }
   pumping_ = false;
+}
+
+// The messages to one rank take turns.
+bool PointToPoint::post_first(int peer, std::deque<Key>& flowing) {
+  const Key key = flowing.front();
+  Outgoing& message = outgoing_.at(key);
+  const bool last = message.memory.size() - message.next <= kChunkBytes;
+  if (posted_[peer] >= kMostPosted || !post_next(key, message)) {
+    return false;
+  }
+  flowing.pop_front();
+  if (!last) {
+    flowing.push_back(key);
+  } else if (flowing.empty()) {
+    flowing_.erase(peer);
+  }
+  return true;
 }
 
 // --- Receiving ---
@@ -176,10 +208,31 @@ std::uint32_t PointToPoint::next_in(int from, std::uint32_t tag) const {
   return found == next_in_.end() ? 0 : found->second;
 }
 
-bool PointToPoint::accepts(const Receive& receive, const Key& key) const {
+PointToPoint::Slot PointToPoint::slot_of(const Receive& receive) {
+  return {receive.from, receive.tag, receive.sequence.value_or(0)};
+}
+
+std::optional<PointToPoint::Receive> PointToPoint::take_receive(const Key& key) {
   const auto [from, tag, sequence] = key;
-  return receive.tag == tag && (receive.from == from || receive.from == Part::kAnyRank) &&
-         sequence == receive.sequence.value_or(next_in(from, tag));
+  const bool of_collective = tag == kCollectiveTag;
+  if (!of_collective && sequence != next_in(from, tag)) {
+    return std::nullopt;
+  }
+  auto slot = receives_.find({from, tag, of_collective ? sequence : 0});
+  const auto any = of_collective ? receives_.end() : receives_.find({Part::kAnyRank, tag, 0});
+  if (slot == receives_.end() ||
+      (any != receives_.end() && any->second.front().order < slot->second.front().order)) {
+    slot = any;
+  }
+  if (slot == receives_.end()) {
+    return std::nullopt;
+  }
+  const Receive first = slot->second.front();
+  slot->second.pop_front();
+  if (slot->second.empty()) {
+    receives_.erase(slot);
+  }
+  return first;
 }
 
 // The matching message that arrived first.
@@ -196,18 +249,22 @@ std::optional<PointToPoint::Key> PointToPoint::find_arrival(const Receive& recei
   return first;
 }
 
-void PointToPoint::receive(const Exchange& exchange, const Part& part) {
+void PointToPoint::receive(Exchange& exchange, std::size_t place) {
+  const Part& part = exchange.call.parts[place];
   Receive wanted;
   wanted.exchange = exchange.number;
+  wanted.part = place;
   wanted.memory = part.memory;
   wanted.from = part.peer;
   wanted.tag = tag_of(exchange);
   wanted.sequence = exchange.sequence;
+  wanted.order = received_++;
   wanted.source = part.source;
+  exchange.parts[place] = {PartState::At::kWanted, part.peer, wanted.sequence.value_or(0)};
   if (const auto key = find_arrival(wanted)) {
     accept(wanted, *key);
   } else {
-    receives_.push_back(wanted);
+    receives_[slot_of(wanted)].push_back(wanted);
   }
 }
 
@@ -221,14 +278,8 @@ bool PointToPoint::store(const Key& key, Arrival arrival) {
   }
   const auto [from, tag, sequence] = key;
   for (Key next = key; arrivals_.contains(next); std::get<2>(next) = next_in(from, tag)) {
-    const auto taker =
-        std::ranges::find_if(receives_, [&](const Receive& one) { return accepts(one, next); });
-    if (taker == receives_.end()) {
-      break;
-    }
-    const Receive wanted = *taker;
-    receives_.erase(taker);
-    if (!accept(wanted, next) || wanted.sequence) {
+    const auto wanted = take_receive(next);
+    if (!wanted || !accept(*wanted, next) || wanted->sequence) {
       break;
     }
   }
@@ -245,7 +296,7 @@ bool PointToPoint::accept(const Receive& wanted, const Key& key) {
   if (!wanted.sequence) {
     next_in_[{from, tag}] = sequence + 1;
   }
-  const Exchange& exchange = exchanges_.at(wanted.exchange);
+  Exchange& exchange = exchanges_.at(wanted.exchange);
   const Collective theirs = message.header.call.collective;
   const std::uint64_t bytes = message.header.call.count;
   if (wanted.sequence && theirs != exchange.call.what.collective) {
@@ -263,11 +314,13 @@ bool PointToPoint::accept(const Receive& wanted, const Key& key) {
   }
   if (message.landing.data != nullptr || bytes == 0) {
     copy({message.landing.data, bytes}, wanted.memory.data());
-    part_done(wanted.exchange);
+    part_done(wanted.exchange, wanted.part);
     return true;
   }
+  exchange.parts[wanted.part] = {PartState::At::kArriving, from, sequence};
   Incoming& incoming = incoming_[key];
   incoming.exchange = wanted.exchange;
+  incoming.part = wanted.part;
   incoming.memory = wanted.memory;
   incoming.left = bytes;
   incoming.begun.assign((bytes + kChunkBytes - 1) / kChunkBytes, false);
@@ -312,7 +365,10 @@ bool PointToPoint::arrived(int from, const FrameHeader& header, Landing landing)
         return false;
       }
       found->second.ready = true;
-      flowing_.push_back(key);
+      // It receives the messages of a tag in their order, so the earlier ones have left its memory.
+      Sent& sent = sent_[{from, header.call.root}];
+      sent.received = std::max(sent.received, found->second.before);
+      flowing_[from].push_back(key);
       pump();
       return true;
     }
@@ -366,8 +422,9 @@ bool PointToPoint::put(const Key& key, Incoming& message, std::uint64_t bytes) {
   message.left -= bytes;
   if (message.left == 0) {
     const std::uint64_t exchange = message.exchange;
+    const std::size_t part = message.part;
     incoming_.erase(key);
-    part_done(exchange);
+    part_done(exchange, part);
   }
   return true;
 }
@@ -397,58 +454,51 @@ std::vector<std::uint64_t> PointToPoint::in_transit() const {
   return numbers;
 }
 
-std::vector<int> PointToPoint::senders_of(const Receive& wanted) const {
-  std::vector<int> senders;
+void PointToPoint::add_senders(const PartState& wanted, std::vector<int>& ranks) const {
   for (int from = 0; from < size_; ++from) {
-    if (from == wanted.from || (wanted.from == Part::kAnyRank && from != rank_)) {
-      senders.push_back(from);
+    if (from == wanted.peer || (wanted.peer == Part::kAnyRank && from != rank_)) {
+      ranks.push_back(from);
     }
   }
-  return senders;
 }
 
-std::vector<int> PointToPoint::unanswered_by(std::uint64_t exchange,
+std::vector<int> PointToPoint::unanswered_by(const Exchange& exchange,
                                              const std::function<bool(int)>& has_closed) const {
   std::vector<int> ranks;
-  for (const Receive& wanted : receives_) {
-    if (wanted.exchange == exchange) {
-      const std::vector<int> senders = senders_of(wanted);
-      ranks.insert(ranks.end(), senders.begin(), senders.end());
+  for (const PartState& part : exchange.parts) {
+    if (part.at == PartState::At::kWanted) {
+      add_senders(part, ranks);
     }
   }
-  for (const auto& [key, message] : outgoing_) {
+  for (const PartState& part : exchange.parts) {
     // Within a host the receiver copies the message, ready or not. A transport delivers without the
     // receiver's call, but not to a closed engine.
-    const int receiver = std::get<0>(key);
-    if (message.exchange == exchange &&
-        (!message.ready || host_.shares_host(receiver) || has_closed(receiver))) {
-      ranks.push_back(receiver);
+    if (part.at == PartState::At::kSending &&
+        (!outgoing_.at({part.peer, tag_of(exchange), part.sequence}).ready || host_.shares_host(part.peer) ||
+         has_closed(part.peer))) {
+      ranks.push_back(part.peer);
     }
   }
   return ranks;
 }
 
-Operation::Wait PointToPoint::waiting_for(std::uint64_t exchange) const {
+Operation::Wait PointToPoint::waiting_for(const Exchange& exchange) const {
   std::vector<int> senders;
-  for (const Receive& wanted : receives_) {
-    if (wanted.exchange == exchange) {
-      const std::vector<int> more = senders_of(wanted);
-      senders.insert(senders.end(), more.begin(), more.end());
+  std::vector<int> receivers;
+  for (const PartState& part : exchange.parts) {
+    if (part.at == PartState::At::kWanted) {
+      add_senders(part, senders);
     }
   }
-  for (const auto& [key, message] : incoming_) {
-    if (message.exchange == exchange) {
-      senders.push_back(std::get<0>(key));
+  for (const PartState& part : exchange.parts) {
+    if (part.at == PartState::At::kArriving) {
+      senders.push_back(part.peer);
+    } else if (part.at == PartState::At::kSending) {
+      receivers.push_back(part.peer);
     }
   }
   if (!senders.empty()) {
     return {"waiting for a message", senders};
-  }
-  std::vector<int> receivers;
-  for (const auto& [key, message] : outgoing_) {
-    if (message.exchange == exchange) {
-      receivers.push_back(std::get<0>(key));
-    }
   }
   return {receivers.empty() ? "ending" : "waiting for the receiver", receivers};
 }

@@ -7,13 +7,13 @@
 // A message of at most kEagerBytes is sent at once and waits at its receiver. A larger one is announced
 // first; the receiver answers with kReady when one of its own parts matches, and the bytes are written where
 // they belong: between hosts as kSend, in any order; within a host through regions of the sender's arena
-// (kOffer, kTaken), in order.
+// (kOffer, kTaken), in order. A small one is announced too where many of its tag may still wait at the
+// receiver: a kReady says that those before it do not.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -31,6 +31,15 @@
 
 namespace smdp {
 
+// Where a part of a call is.
+struct PartState {
+  enum class At : std::uint8_t { kSending, kWanted, kArriving, kDone };
+
+  At at = At::kDone;
+  int peer = 0;  // of a receive from any rank: the sender, once its message is known
+  std::uint32_t sequence = 0;
+};
+
 // A call under way.
 struct Exchange {
   std::uint64_t number = 0;
@@ -40,6 +49,7 @@ struct Exchange {
   TimePoint warn_at{};
   std::optional<TimePoint> reported_at;  // when this rank reported that the deadline passed
   OperationTrace trace;
+  std::vector<PartState> parts;  // in the order of call.parts
   std::size_t parts_left = 0;
 };
 
@@ -78,9 +88,9 @@ class PointToPoint {
   // The calls that are not complete.
   [[nodiscard]] const std::map<std::uint64_t, Exchange>& exchanges() const { return exchanges_; }
   std::map<std::uint64_t, Exchange>& exchanges() { return exchanges_; }
-  [[nodiscard]] Operation::Wait waiting_for(std::uint64_t exchange) const;
+  [[nodiscard]] Operation::Wait waiting_for(const Exchange& exchange) const;
   // The ranks that have not made the matching call, as far as this rank knows.
-  [[nodiscard]] std::vector<int> unanswered_by(std::uint64_t exchange,
+  [[nodiscard]] std::vector<int> unanswered_by(const Exchange& exchange,
                                                const std::function<bool(int)>& has_closed) const;
   // Of messages that arrived and that no call receives yet.
   [[nodiscard]] std::uint64_t unreceived_bytes() const { return unreceived_bytes_; }
@@ -92,25 +102,37 @@ class PointToPoint {
 
   struct PartOf {
     std::uint64_t exchange = 0;
+    std::size_t part = 0;  // its place in the exchange
     std::span<std::byte> memory;
   };
   struct Outgoing : PartOf {
-    std::uint64_t next = 0;  // bytes posted
-    std::uint64_t left = 0;  // bytes that are not sent
-    bool ready = false;      // its receiver is
+    std::uint64_t next = 0;    // bytes posted
+    std::uint64_t left = 0;    // bytes that are not sent
+    bool ready = false;        // its receiver is
+    std::uint64_t before = 0;  // Sent::bytes when it was announced
+  };
+  // To one rank under one tag.
+  struct Sent {
+    std::uint32_t next = 0;      // number of the next message
+    std::uint64_t bytes = 0;     // that small messages take at the receiver until it receives them
+    std::uint64_t received = 0;  // of these, those that it has received for sure
   };
   struct Receive : PartOf {
     int from = 0;  // or kAnyRank
     std::uint32_t tag = 0;
     std::optional<std::uint32_t> sequence;
+    std::uint64_t order = 0;  // of the calls
     int* source = nullptr;
   };
+  // The receives that a message may match: its sender or kAnyRank, tag, and number of a collective's message.
+  using Slot = std::tuple<int, std::uint32_t, std::uint32_t>;
   struct Incoming : PartOf {
     std::uint64_t next = 0;       // bytes in place, within a host
     std::vector<bool> begun;      // by chunk, between hosts
     std::uint64_t left = 0;       // bytes to come
     std::uint64_t operation = 0;  // of the sender
   };
+  static constexpr std::uint64_t kEntry = 64;  // bytes of the map, and of the heap
   struct Arrival {
     FrameHeader header;
     Landing landing;          // of an eager one
@@ -118,27 +140,31 @@ class PointToPoint {
 
     // The memory it takes until it is received.
     [[nodiscard]] std::uint64_t bytes() const {
-      constexpr std::uint64_t kEntry = 64;  // of the map, and of the heap
       return sizeof(*this) + kEntry + (landing.data != nullptr ? header.call.count : 0);
     }
   };
 
-  void send(const Exchange& exchange, const Part& part);
+  void send(Exchange& exchange, std::size_t part);
   bool send_eagerly(const Key& to, Outgoing& message, const FrameHeader& header);
   bool post_next(const Key& to, Outgoing& message);
   // False: fewer bytes were posted.
   bool on_sent(const Key& to, std::uint64_t bytes);
-  void receive(const Exchange& exchange, const Part& part);
-  [[nodiscard]] std::vector<int> senders_of(const Receive& receive) const;
+  // False: there is no room for more bytes to this rank now.
+  bool post_first(int peer, std::deque<Key>& flowing);
+  void receive(Exchange& exchange, std::size_t part);
+  void add_senders(const PartState& wanted, std::vector<int>& ranks) const;
   [[nodiscard]] std::optional<Key> find_arrival(const Receive& receive) const;
-  [[nodiscard]] bool accepts(const Receive& receive, const Key& key) const;
+  static Slot slot_of(const Receive& receive);
+  // The first receive that takes the message.
+  std::optional<Receive> take_receive(const Key& key);
   bool store(const Key& key, Arrival arrival);
   // False: the two ends differ, and clear() was called.
   bool accept(const Receive& receive, const Key& key);
   bool take_network(const Key& key, const FrameHeader& header, Landing landing);
   bool take_local(const Key& key, const FrameHeader& header);
   bool put(const Key& key, Incoming& message, std::uint64_t bytes);
-  void part_done(std::uint64_t exchange);
+  void part_done(std::uint64_t exchange, std::size_t part);
+  void one_done(std::map<std::uint64_t, Exchange>::iterator exchange);
   [[nodiscard]] std::uint32_t next_in(int from, std::uint32_t tag) const;
   FrameHeader header_of(const Exchange& exchange, const Key& key, std::uint64_t bytes) const;
 
@@ -146,11 +172,12 @@ class PointToPoint {
   int rank_;
   int size_;
   std::map<std::uint64_t, Exchange> exchanges_;
-  std::map<std::pair<int, std::uint32_t>, std::uint32_t> next_out_;  // by rank and tag
+  std::map<std::pair<int, std::uint32_t>, Sent> sent_;  // by rank and tag
   std::map<std::pair<int, std::uint32_t>, std::uint32_t> next_in_;
   std::map<Key, Outgoing> outgoing_;
-  std::deque<Key> flowing_;  // of them, those with bytes to post
-  std::list<Receive> receives_;
+  std::map<int, std::deque<Key>> flowing_;  // of them, those with bytes to post, by rank
+  std::map<Slot, std::deque<Receive>> receives_;
+  std::uint64_t received_ = 0;  // calls of receive()
   std::map<Key, Incoming> incoming_;
   std::map<Key, Arrival> arrivals_;
   std::uint64_t arrived_ = 0;

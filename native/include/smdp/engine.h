@@ -100,7 +100,8 @@ typedef enum smdp_collective {
   SMDP_GATHER = 6,
   SMDP_SCATTER = 7,
   SMDP_ALL_TO_ALL = 8,
-  SMDP_SEND = 9, /* one part or more; complete when the memory may change, maybe before it is received */
+  SMDP_SEND = 9, /* one part or more; complete when the memory may change, maybe before it is received:
+                  * small messages wait at the receiver, up to a limit */
   SMDP_RECV = 10 /* one part or more */
 } smdp_collective;
 

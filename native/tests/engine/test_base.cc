@@ -62,6 +62,23 @@ TEST(Options, AreReadFromTheEnvironmentAndInvalidValuesAreRefused) {
   }
 }
 
+TEST(Options, APieceOfMoreThanASixteenthOfTheMemoryIsRefused) {
+  Options options;
+  options.arena_mib = 16;
+  options.piece_kib = 1024;
+  EXPECT_TRUE(check_together(options).ok());
+  options.piece_kib = 1025;
+  const std::string why = check_together(options).message();
+  EXPECT_NE(why.find("SMDP_PIECE_KIB='1025'"), std::string::npos) << why;
+  EXPECT_NE(why.find("SMDP_PIECE_KIB to at most 1024, or SMDP_ARENA_MIB to at least 17"), std::string::npos)
+      << why;
+  options.piece_kib = 256;
+  options.small_kib = 65536;
+  EXPECT_NE(check_together(options).message().find("SMDP_SMALL_KIB"), std::string::npos);
+  options.arena_mib = 1024;
+  EXPECT_TRUE(check_together(options).ok());
+}
+
 TEST(Clock, VeryLongDurationsDoNotOverflow) {
   EXPECT_GT(seconds(1e300), seconds(1e8));
   EXPECT_LT(seconds(-1e300), seconds(-1e8));

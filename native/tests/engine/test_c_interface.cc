@@ -51,6 +51,19 @@ TEST(CInterface, ASingleRankGetsItsOwnValues) {
   smdp_operation_release(operation);
 }
 
+TEST(CInterface, OptionsThatDoNotFitTogetherAreRefused) {
+  smdp_engine_config config{};
+  config.size = sizeof(config);
+  config.world_size = 1;
+  const std::array options = {"SMDP_ARENA_MIB", "16", "SMDP_PIECE_KIB", "65536",
+                              static_cast<const char*>(nullptr)};
+  config.options = options.data();
+  smdp_engine* engine = nullptr;
+  smdp_error error{};
+  EXPECT_EQ(smdp_engine_open(&config, &engine, &error), SMDP_INVALID);
+  EXPECT_NE(std::strstr(error.message, "SMDP_PIECE_KIB='65536'"), nullptr) << error.message;
+}
+
 TEST(CInterface, AStreamingCopyHasTheSameBytes) {
   std::vector<unsigned char> from(1000);
   for (std::size_t index = 0; index < from.size(); ++index) {

@@ -344,6 +344,27 @@ TEST(Collectives, NamedBuffersMayBeSubmittedInAnyOrder) {
   }
 }
 
+TEST(Buffers, AWrongLengthAndAnUnalignedAddressHaveTheirOwnMessages) {
+  Buffer memory(64);
+  Cluster cluster({.hosts = {1}});
+  ASSERT_TRUE(cluster.ok());
+  const std::uint64_t group = cluster.group({0}, "all");
+  const auto refusal = [&](std::span<const std::byte> input, std::span<std::byte> output) {
+    Call call;
+    call.what = {Collective::kAllReduce, DType::kFloat32, ReduceOp::kSum, 0, 4};
+    call.input = input;
+    call.output = output;
+    call.handle = std::make_shared<OperationHandle>(nullptr);
+    return cluster.engine(0).submit(group, 1, 0, std::move(call)).message();
+  };
+  const auto buffer = std::span(memory).first(16);
+  EXPECT_EQ(refusal(buffer.first(12), buffer),
+            "all_reduce(float32[4], sum): the input has 12 bytes, and the call needs 16");
+  EXPECT_EQ(refusal(buffer, std::span(memory).subspan(33, 16)),
+            "all_reduce(float32[4], sum): the output is at offset 1 from a multiple of 4, the size of its "
+            "elements: align its memory");
+}
+
 // The other ranks' parts are written while the input is still read.
 TEST(Overlap, AnInputInAnotherRanksPartOfTheOutputIsRefused) {
   constexpr std::size_t kBytes = 400;

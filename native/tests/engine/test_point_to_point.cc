@@ -386,12 +386,88 @@ TEST(PointToPoint, ASendToAnotherHostFailsWhenItsReceiverCloses) {
   closing.join();
 }
 
+// Rank 1 receives in the opposite order, so that all messages wait.
+TEST(PointToPoint, ThousandsOfMessagesMayBeOpen) {
+  constexpr std::uint32_t kMessages = 4000;
+  Post post({.hosts = {1, 1}, .options = {{"SMDP_WARN_S", "600"}}}, 25);
+  std::vector<std::unique_ptr<Posted>> calls;
+  for (std::uint32_t i = 0; i < kMessages; ++i) {
+    calls.push_back(post.send(0, 1, Post::content(0, 1, 17'000, i), i));
+  }
+  for (std::uint32_t i = kMessages; i-- > 0;) {
+    calls.push_back(post.receive(1, 0, 17'000, i));
+  }
+  for (const auto& call : calls) {
+    const Status status = call->finish();
+    ASSERT_TRUE(status.ok()) << status.message();
+  }
+  for (std::uint32_t i = 0; i < kMessages; ++i) {
+    ASSERT_EQ(calls[2 * kMessages - 1 - i]->buffers[0], Post::content(0, 1, 17'000, i));
+  }
+}
+
+TEST(PointToPoint, ThousandsOfReceivesEndAtTheirDeadline) {
+  Post post({.hosts = {2}}, 0.3);
+  std::vector<std::unique_ptr<Posted>> calls;
+  for (std::uint32_t i = 0; i < 4000; ++i) {
+    calls.push_back(post.receive(1, 0, 64, i));
+  }
+  for (const auto& call : calls) {
+    const Status status = call->finish();
+    ASSERT_EQ(status.code(), Code::kTimeout);
+    ASSERT_NE(status.message().find("the deadline passed"), std::string::npos) << status.message();
+  }
+}
+
+TEST(PointToPoint, OneWarningNamesTheOldestOfTheMessagesThatWait) {
+  Post post({.hosts = {1, 1, 1}, .options = {{"SMDP_WARN_S", "0.2"}}}, 3);
+  std::vector<std::unique_ptr<Posted>> calls;
+  for (std::uint32_t i = 0; i < 20; ++i) {
+    calls.push_back(post.receive(0, 1 + static_cast<int>(i % 2), 64, i));
+  }
+  EXPECT_EQ(calls[0]->finish().code(), Code::kTimeout);
+  const std::vector<std::string> warnings = post.cluster().warnings();
+  ASSERT_EQ(std::ranges::count_if(
+                warnings, [](const std::string& text) { return text.find("slow") != std::string::npos; }),
+            1);
+  EXPECT_NE(warnings[0].find("message call 0 of group 'all', waiting for a message of rank 1 (host host-1); "
+                             "19 more message calls of the group wait for rank 1 (host host-1), rank 2"),
+            std::string::npos)
+      << warnings[0];
+}
+
+// Each rank has room for small messages of 1 GiB that it has not received, a quarter of it for one tag.
+TEST(PointToPoint, ASmallMessageWaitsWhereTheReceiverIsFarBehind) {
+  for (const std::vector<int>& hosts : {std::vector<int>{4}, {1, 1, 1, 1}}) {
+    constexpr std::uint32_t kMessages = (64U << 20U) / PointToPoint::kEagerBytes + 100;
+    Post post({.hosts = hosts});
+    std::vector<std::unique_ptr<Posted>> sends;
+    for (std::uint32_t i = 0; i < kMessages; ++i) {
+      sends.push_back(post.send(0, 1, Buffer(PointToPoint::kEagerBytes, static_cast<std::byte>(i % 251))));
+    }
+    ASSERT_TRUE(sends.front()->finish().ok());
+    ASSERT_TRUE(post.send(0, 1, Buffer(8), 1)->finish().ok()) << "another tag";
+    EXPECT_FALSE(sends.back()->handle->is_complete());
+    for (std::uint32_t i = 0; i < kMessages; ++i) {
+      const auto receiving = post.receive(1, 0, PointToPoint::kEagerBytes);
+      ASSERT_TRUE(receiving->finish().ok());
+      ASSERT_EQ(receiving->buffers[0][7], static_cast<std::byte>(i % 251)) << i;
+    }
+    for (const auto& call : sends) {
+      ASSERT_TRUE(call->finish().ok());
+    }
+    ASSERT_TRUE(post.send(0, 1, Buffer(8))->finish().ok()) << "the receiver is not behind any more";
+  }
+}
+
 TEST(PointToPoint, InvalidCallsAreRefused) {
   Post post({.hosts = {2}});
   EXPECT_EQ(post.send(0, 0, Buffer(1))->finish().code(), Code::kInvalid);
   EXPECT_EQ(post.send(0, 2, Buffer(1))->finish().code(), Code::kInvalid);
   EXPECT_EQ(post.send(0, Part::kAnyRank, Buffer(1))->finish().code(), Code::kInvalid);
-  EXPECT_EQ(post.send(0, 1, Buffer(1), 1U << 31U)->finish().code(), Code::kInvalid);
+  const Status bad_tag = post.send(0, 1, Buffer(1), 0xffffffff)->finish();
+  EXPECT_EQ(bad_tag.code(), Code::kInvalid);
+  EXPECT_EQ(bad_tag.message(), "send(uint8[1]): the tag 4294967295 is not below 2147483648");
 }
 
 }  // namespace

@@ -270,3 +270,31 @@ def test_other_threads_run_while_one_waits() -> None:
         dist.destroy_process_group()
         """,
     )
+
+
+STAGGERED = """
+dist.barrier()
+if rank == 1:
+    store.wait(["waits"])
+    for _ in range(3):
+        time.sleep(2)
+        dist.send(torch.ones(2), 0)
+if rank == 0:
+    cpu = torch.device("cpu")
+    dist.group.WORLD._start_coalescing(cpu)
+    for _ in range(3): dist.group.WORLD.recv([torch.empty(2)], 1, 0)
+    works = dist.group.WORLD._end_coalescing(cpu)
+    store.set("waits", "")
+    try:
+        works.wait(datetime.timedelta(seconds=3))
+        print("waited for all", flush=True)
+    except dist.DistBackendError as error:
+        print("raised", error, flush=True)
+    works.wait()
+    assert works.exception() is None
+"""
+
+
+@pytest.mark.runs
+def test_limit_of_a_wait_for_coalesced_calls_is_for_all_of_them() -> None:
+    assert "raised smddp: wait() gave up" in _run([2], STAGGERED)[0].out

@@ -2,6 +2,7 @@
 
 import os
 import re
+from pathlib import Path
 from typing import Dict, List
 
 import pytest
@@ -23,6 +24,7 @@ if rank == 0:
             pending.wait()
         except dist.DistBackendError as error:
             print("own", error, flush=True)
+        assert "the group was destroyed" in str(pending.exception()), pending.exception()
     store.set("destroyed", "")  # before the group is destroyed, which happens when the function returns
 else:
     store.wait(["destroyed"])
@@ -65,6 +67,51 @@ print("all rounds", flush=True)
 def test_job_can_recreate_its_group_at_the_same_port(hosts: List[int]) -> None:
     for outcome in ranks.start(hosts, AGAIN).finish(120):
         assert outcome.code == 0 and "all rounds" in outcome.out, outcome
+
+
+LEFT = """
+import socket
+def held(): return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+for number in range(6):
+    dist.init_process_group("smddp")
+    dist.all_reduce(torch.ones(100_000))
+    dist.destroy_process_group()
+    if number == 1: most = tuple(count + 2 for count in held())  # what a process has once, and a group that is ending
+for _ in range(3000):
+    if all(now <= before for now, before in zip(held(), most)): break
+    time.sleep(0.01)
+else:
+    paths = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+    links = [os.readlink(path) for path in paths if os.path.lexists(path)]
+    raise SystemExit(f"{held()} descriptors and threads, at first {most}: {links}")
+"""
+
+
+@pytest.mark.parametrize("reducer", ["shm", pytest.param("gloo", marks=pytest.mark.runs)])
+def test_destroyed_groups_leave_no_descriptors_and_threads(reducer: str) -> None:
+    ranks.run([2], LEFT, env={"SMDP_LOCAL_REDUCER": reducer})
+
+
+SERVED = """
+import socket
+dist.init_process_group("smddp")
+dist.all_reduce(torch.ones(3))
+dist.destroy_process_group()
+if rank > 0:
+    try:
+        socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 60).close()
+        print("the old store answers", flush=True)
+    except ConnectionRefusedError:
+        print("the old store is gone", flush=True)
+    open(f"{os.environ['LOOKED']}.{rank}", "x").close()
+while rank == 0 and not all(os.path.exists(f"{os.environ['LOOKED']}.{other}") for other in range(1, size)):
+    time.sleep(0.01)
+"""
+
+
+def test_other_ranks_wait_until_the_store_of_rank_0_is_gone(tmp_path: Path) -> None:
+    for outcome in ranks.run([2, 1], SERVED, env={"LOOKED": str(tmp_path / "looked")})[1:]:
+        assert "the old store is gone" in outcome.out, outcome
 
 
 @pytest.mark.soak

@@ -18,6 +18,10 @@ def mine(*shape, dtype=torch.float32, of=None):
     generator = torch.Generator().manual_seed(1000 + (rank if of is None else of))
     values = torch.randint(-50, 50, shape, generator=generator)
     return values.to(dtype)
+# A copy whose memory begins one byte after an element would.
+def unaligned(t):
+    memory = torch.frombuffer(bytearray(1 + t.numel() * t.element_size()), dtype=torch.uint8, offset=1)
+    return memory.view(t.dtype).view(t.shape).copy_(t)
 """
 
 CASES = {
@@ -34,6 +38,7 @@ layouts = {
     # Not torch.stack, which has no float8 before torch 2.6.
     "every second": lambda t: torch.empty(*t.shape, 2, dtype=t.dtype)[..., 0].copy_(t),
     "empty": lambda t: t[:0],
+    "unaligned": unaligned,
 }
 for dtype in dtypes:
     for name, laid in layouts.items():
@@ -70,6 +75,10 @@ for dtype in (torch.complex64, torch.complex128):
 t = mine(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
 strides = t.stride(); dist.all_reduce(t)
 assert t.stride() == strides and torch.equal(t, sum(mine(2, 3, 4, 5, of=i) for i in range(size)))
+t = unaligned(mine(100)) if rank == 2 else mine(100)
+dist.all_reduce(t); assert torch.equal(t, sum(mine(100, of=i) for i in range(size)))
+t = unaligned(torch.empty(25)); dist.reduce_scatter_tensor(t, unaligned(mine(100)))
+assert torch.equal(t, sum(mine(100, of=i) for i in range(size)).chunk(size)[rank])
 scaled = dist._make_nccl_premul_sum(0.5)
 t = mine(100); dist.all_reduce(t, op=scaled); assert torch.equal(t, sum(mine(100, of=i) * 0.5 for i in range(size)))
 t = torch.empty(25); dist.reduce_scatter_tensor(t, mine(100), op=scaled)
@@ -208,6 +217,11 @@ refused(lambda: dist.all_to_all_single(torch.ones(4), torch.ones(4), [1, 1, 1, 2
 refused(lambda: dist.reduce_scatter_tensor(torch.ones(3), torch.ones(5)), "4 times its size")
 refused(lambda: dist.all_reduce(torch.ones(3), op=dist.ReduceOp.BAND), "not defined for this type")
 refused(lambda: dist.all_reduce(torch.ones(3).long(), op=dist._make_nccl_premul_sum(0.5)), "floating-point")
+for tag in (-3, 0x7fffffff):
+    words = f"the tag of a message must be from 0 to 2147483645, got {tag}"
+    refused(lambda: dist.isend(torch.ones(2), (rank + 1) % size, tag=tag), words)
+    refused(lambda: dist.irecv(torch.ones(2), (rank + 1) % size, tag=tag), words)
+    refused(lambda: dist.recv(torch.ones(2), tag=tag), words)
 refused(lambda: dist.all_reduce(torch.ones(3).to_sparse(), op=dist.ReduceOp.MAX), "can only be summed")
 t = torch.ones(2); dist.all_reduce(t); assert (t == 4).all()
 """,

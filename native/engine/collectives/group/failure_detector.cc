@@ -210,21 +210,15 @@ void FailureDetector::check_queue(TimePoint now) {
 // --- Calls made of messages ---
 
 void FailureDetector::check_messages(TimePoint now) {
-  std::vector<std::uint64_t> numbers;
-  for (const auto& [number, exchange] : messages_.exchanges()) {
-    numbers.push_back(number);
-  }
-  for (const std::uint64_t number : numbers) {
-    const auto found = messages_.exchanges().find(number);
-    if (found == messages_.exchanges().end()) {
-      continue;
-    }
-    Exchange& exchange = found->second;
+  const bool some_left = !closed_.empty() || !departures_.empty();
+  for (auto& [number, exchange] : messages_.exchanges()) {
     if (now >= exchange.deadline && !exchange.reported_at) {
       exchange.reported_at = now;
-      report_message_waits(now);
+      if (own_waits_reported_at_ != now) {
+        report_message_waits(now);
+      }
     } else if (exchange.reported_at && now >= *exchange.reported_at + seconds(kReportTime)) {
-      Operation::Wait wait = messages_.waiting_for(number);
+      Operation::Wait wait = messages_.waiting_for(exchange);
       wait.ranks = ends_of_wait_chains(wait.ranks, now);
       host_.fail(
           {Code::kTimeout, "the deadline passed " + host_.describe_wait(exchange.call.what, number, wait)},
@@ -232,11 +226,43 @@ void FailureDetector::check_messages(TimePoint now) {
       return;
     }
     if (now >= exchange.warn_at) {
-      exchange.warn_at = TimePoint::max();
-      host_.warn("slow: " + host_.describe_wait(exchange.call.what, number, messages_.waiting_for(number)));
+      warn_of_message(exchange, now);
     }
-    check_absent_peers(exchange, now);
+    if (some_left && !check_absent_peers(exchange, now)) {
+      return;
+    }
   }
+}
+
+// One line for all messages that wait, with the oldest.
+void FailureDetector::warn_of_message(Exchange& exchange, TimePoint now) {
+  const auto& exchanges = messages_.exchanges();
+  if (warned_message_ && exchanges.contains(*warned_message_)) {
+    exchange.warn_at = now + seconds(warn_s_);
+    return;
+  }
+  warned_message_ = exchange.number;
+  exchange.warn_at = TimePoint::max();
+  std::string text =
+      "slow: " + host_.describe_wait(exchange.call.what, exchange.number, messages_.waiting_for(exchange));
+  std::set<int> awaited;
+  for (const auto& [number, other] : exchanges) {
+    if (number != exchange.number) {
+      const std::vector<int> ranks = messages_.waiting_for(other).ranks;
+      awaited.insert(ranks.begin(), ranks.end());
+    }
+  }
+  const std::size_t others = exchanges.size() - 1;
+  if (others > 0) {
+    text += "; " + std::to_string(others) + " more message " + (others > 1 ? "calls" : "call") +
+            " of the group " + (others > 1 ? "wait" : "waits");
+  }
+  const char* separator = " for ";
+  for (const int rank : awaited) {
+    text += separator + host_.describe_rank(rank);
+    separator = ", ";
+  }
+  host_.warn(text);
 }
 
 // The rank that this rank waits for may itself wait for another. The report goes to all ranks, so that each
@@ -245,7 +271,7 @@ void FailureDetector::report_message_waits(TimePoint now) {
   std::set<int> awaited;
   const auto add = [&awaited](const std::vector<int>& ranks) { awaited.insert(ranks.begin(), ranks.end()); };
   for (const auto& [number, exchange] : messages_.exchanges()) {
-    add(messages_.waiting_for(number).ranks);
+    add(messages_.waiting_for(exchange).ranks);
   }
   for (const auto& [number, operation] : calls_.running()) {
     add(operation->waiting_for().ranks);
@@ -304,20 +330,21 @@ std::optional<std::string> FailureDetector::describe_absence(int rank, TimePoint
   return std::nullopt;
 }
 
-// A rank that left owes nothing to ranks that do not wait for it. A receive from any rank fails only when all
-// ranks left.
-void FailureDetector::check_absent_peers(const Exchange& exchange, TimePoint now) {
+// False: the group has failed. A rank that left owes nothing to ranks that do not wait for it. A receive from
+// any rank fails only when all ranks left.
+bool FailureDetector::check_absent_peers(const Exchange& exchange, TimePoint now) {
   const std::vector<int> awaited =
-      messages_.unanswered_by(exchange.number, [this](int rank) { return closed_.contains(rank); });
+      messages_.unanswered_by(exchange, [this](int rank) { return closed_.contains(rank); });
   const bool any = exchange.call.parts.size() == 1 && exchange.call.parts[0].peer == Part::kAnyRank;
   const auto is_absent = [&](int rank) { return describe_absence(rank, now).has_value(); };
   const auto count = std::ranges::count_if(awaited, is_absent);
   if (count == 0 || (any && std::cmp_less(count, awaited.size()))) {
-    return;
+    return true;
   }
   const int first = *std::ranges::find_if(awaited, is_absent);
   host_.fail(
       {Code::kPeerLost, *describe_absence(first, now) + " before it made the calls that others wait for"});
+  return false;
 }
 
 }  // namespace smdp

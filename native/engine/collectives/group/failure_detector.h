@@ -107,7 +107,8 @@ class FailureDetector {
   [[nodiscard]] std::vector<int> ends_of_wait_chains(const std::vector<int>& awaited, TimePoint now) const;
   [[nodiscard]] std::string describe(const Departure& departure) const;
   [[nodiscard]] std::optional<std::string> describe_absence(int rank, TimePoint now) const;
-  void check_absent_peers(const Exchange& exchange, TimePoint now);
+  void warn_of_message(Exchange& exchange, TimePoint now);
+  bool check_absent_peers(const Exchange& exchange, TimePoint now);
 
   Host& host_;
   const TracedGroup& group_;
@@ -120,7 +121,8 @@ class FailureDetector {
   std::map<int, Suspicion> suspicions_;     // by the reporting rank: of calls that are complete here
   std::map<int, WaitReport> wait_reports_;  // by the reporting rank
   TimePoint own_waits_reported_at_{};
-  std::optional<std::uint64_t> warned_;  // the last call that a warning was about
+  std::optional<std::uint64_t> warned_;          // the last call that a warning was about
+  std::optional<std::uint64_t> warned_message_;  // the same of calls made of messages
 };
 
 }  // namespace smdp

@@ -193,7 +193,7 @@ void Group::end_exchanges(const Status& why, std::optional<std::uint64_t> subjec
     const std::string where =
         number == subject
             ? ""
-            : " [" + describe_wait(exchange.call.what, number, messages_.waiting_for(number)) + "]";
+            : " [" + describe_wait(exchange.call.what, number, messages_.waiting_for(exchange)) + "]";
     if (!exchange.call.handle->is_complete()) {
       exchange.call.handle->complete({why.code(), why.message() + where});
     }
@@ -232,7 +232,7 @@ void Group::note_waits() {
   }
   for (const auto& [number, exchange] : messages_.exchanges()) {
     if (FlightRecord* record = records_.find(exchange.trace)) {
-      records_.note_wait(*record, messages_.waiting_for(number));
+      records_.note_wait(*record, messages_.waiting_for(exchange));
     }
   }
 }
