@@ -87,6 +87,9 @@ ENGINE_VARIABLES = {
     "SMDP_VERBOSE": EngineVariable("switch"),
 }
 
+#: SMDP_PIECE_KIB and SMDP_SMALL_KIB are at most this fraction of SMDP_ARENA_MIB.
+PIECES_IN_ARENA = 16
+
 #: Variables of the entrypoint, of the packages in the container and of the local cloud, which a job may set or get.
 OTHER_VARIABLES = frozenset(
     f"SMDP_{one}"

@@ -11,7 +11,8 @@ from smdp_launch.jobfile.model.schema import accepts
 from smdp_launch.jobfile.model.spec import EngineOptions
 from smdp_launch.jobfile.yaml.document import Location
 from smdp_launch.jobfile.yaml.text import to_yaml
-from smdp_launch.request.engine_variables import ENGINE_VARIABLES, OTHER_VARIABLES
+from smdp_launch.request.engine_variables import ENGINE_VARIABLES, OTHER_VARIABLES, PIECES_IN_ARENA
+from smdp_launch.request.environment import environment
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 
 #: Variables that the platform, the container's toolkit or the engine set, with who sets them.
@@ -71,6 +72,23 @@ def values_that_the_engine_refuses(facts: Facts) -> Iterator[Problem]:
         message = f'{name}: the engine refuses "{value}" when it opens'
         meant = closest(value, variable.words)
         yield Problem(("environment", name), message, f"write {variable.allowed()}", replacement=meant)
+
+
+@rule("SMDP613", "environment", "engine", "engine_options")
+def pieces_too_large_for_the_shared_memory(facts: Facts) -> Iterator[Problem]:
+    variables = environment(facts.spec)
+    arena = variables.get("SMDP_ARENA_MIB", "")
+    if facts.spec.engine != "native" or not ENGINE_VARIABLES["SMDP_ARENA_MIB"].accepts(arena):
+        return
+    most = int(arena) * 1024 // PIECES_IN_ARENA
+    for name in ("SMDP_PIECE_KIB", "SMDP_SMALL_KIB"):
+        value = variables.get(name, "")
+        if ENGINE_VARIABLES[name].accepts(value) and int(value) > most:
+            message = f'SMDP_ARENA_MIB: the engine refuses "{arena}" if {name} is "{value}"'
+            least = -(-int(value) * PIECES_IN_ARENA // 1024)
+            yield Problem(
+                ("environment", "SMDP_ARENA_MIB"), message, f"write at least {least}, or set {name} to at most {most}"
+            )
 
 
 @rule("SMDP613", "environment", "engine", severity=Severity.WARNING)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from smdp_launch.checking.job import check_job
-from smdp_launch.request.engine_variables import ENGINE_VARIABLES, EngineVariable
+from smdp_launch.request.engine_variables import ENGINE_VARIABLES, PIECES_IN_ARENA, EngineVariable
 from tests.conftest import JOB, ROOT, write_job
 
 SOURCE = (ROOT / "native" / "engine" / "base" / "options.cc").read_text(encoding="utf-8")
@@ -70,6 +71,29 @@ def test_no_variable_that_is_read_is_reported(tmp_path: Path) -> None:
     written = "".join(f'  {name}: "1"\n' for name in sorted(names))
     found = check_job(write_job(tmp_path, f"{JOB}environment:\n{written}")).diagnostics
     assert [one.message for one in found if one.code == "SMDP613" and "reads no variable" in one.message] == []
+
+
+@pytest.mark.parametrize(
+    ("variables", "options", "expected"),
+    [
+        ({"SMDP_ARENA_MIB": 16, "SMDP_SMALL_KIB": 1024}, {"piece_kib": 1024}, []),
+        ({"SMDP_ARENA_MIB": 16}, {"piece_kib": 1025}, ["write at least 17, or set SMDP_PIECE_KIB to at most 1024"]),
+        (
+            {"SMDP_ARENA_MIB": 100, "SMDP_SMALL_KIB": 65536},
+            {},
+            ["write at least 1024, or set SMDP_SMALL_KIB to at most 6400"],
+        ),
+        ({"SMDP_SMALL_KIB": 65536}, {"piece_kib": 65536}, []),
+    ],
+)
+def test_pieces_and_shared_memory_are_checked_together(
+    tmp_path: Path, variables: dict[str, int], options: dict[str, int], expected: list[str]
+) -> None:
+    written = "".join(f'  {name}: "{value}"\n' for name, value in variables.items())
+    text = f"{JOB}environment:\n{written}engine_options: {json.dumps(options)}\n"
+    found = check_job(write_job(tmp_path, text)).diagnostics
+    assert [one.help for one in found if one.code == "SMDP613"] == expected
+    assert f"kPieces = {PIECES_IN_ARENA};" in SOURCE
 
 
 @pytest.mark.parametrize("engine", ["nccl", "gloo", "smdistributed"])
