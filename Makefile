@@ -70,7 +70,7 @@ FABRICS ?= strict strict/3 efa sockets 'tcp;ofi_rxm'
 test-fabric: $(VENV)/.ready ## whole tier: the engine's tests over fabrics of libfabric instead of TCP
 	@ldconfig -p | grep -q libfabric.so.1 || { echo "missing: libfabric (Debian, Ubuntu: apt-get install libfabric1)" >&2; exit 1; }
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh native/tests/fabric/run.sh $(FABRICS)
-	SMDP_TRANSPORT=ofi FI_PROVIDER='tcp;ofi_rxm' $(PYTEST) -q native/tests/torch/test_torch_backend.py native/tests/torch/test_lifecycle.py
+	SMDP_TRANSPORT=ofi FI_PROVIDER='tcp;ofi_rxm' $(PYTEST) -q $(ONE_PER_CORE) native/tests/torch/test_torch_backend.py native/tests/torch/test_lifecycle.py
 
 test-fabric-torch: $(VENV)/.ready ## whole tier: PyTorch's own distributed suite over a fabric of libfabric
 	SMDP_TRANSPORT=ofi FI_PROVIDER='tcp;ofi_rxm' $(BIN)/python native/conformance/run.py --deadline 120 $(CONFORMANCE)

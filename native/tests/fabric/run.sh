@@ -8,6 +8,9 @@ set -eu
 source=$(cd "$(dirname "$0")/../.." && pwd)
 build=$source/build/tests-release
 failed=0
+processes=
+trap '[ -z "$processes" ] || kill $processes 2> /dev/null || true' EXIT
+trap 'exit 130' INT TERM
 [ $# -gt 0 ] || set -- strict strict/3 efa 'tcp;ofi_rxm' sockets
 
 cmake -S "$source" -B "$build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS= -DSMDP_SANITIZE= -DSMDP_TESTS=ON -DSMDP_TEST_FLAGS=-O1 -DSMDP_TORCH=OFF -DSMDP_UNITY=ON > /dev/null
@@ -18,24 +21,43 @@ nice -n 10 cmake --build "$build" --parallel "${SMDP_BUILD_JOBS:-2}" --target te
 
 # Not the tests of simulated jobs, of the kernels, and of TCP's connections alone.
 filter='-*ALargeBuffer*:World*:Model*:*ModelShapes*:*WrongQuestionLines*:FaultTransport.*:Handshaker.*:Liveness.*:Kernels.*:HostParts.*'
-for fabric in "$@"; do
-  provider=${fabric%/*}
+
+# run FABRIC LOG: exits with the status of the tests.
+run() {
+  provider=${1%/*}
   rails=0
-  [ "$provider" = "$fabric" ] || rails=${fabric#*/}
+  [ "$provider" = "$1" ] || rails=${1#*/}
   library=
   name=strict
   case $provider in
     strict | efa) library=$build/tests/libstrict_provider.so name=$provider provider=strict ;;
   esac
-  log=$build/fabric.log
-  status=0
-  SMDP_TRANSPORT=ofi SMDP_LIBFABRIC=$library FI_PROVIDER=$provider SMDP_FABRIC_RAILS=$rails STRICT_NAME=$name STRICT_EFA_WRITES=1 \
-    "$build/tests/test_native" --gtest_brief=1 --gtest_filter="$filter" > "$log" 2>&1 || status=$?
-  if [ $status -ne 0 ]; then
-    failed=1
-    cat "$log"
+  export SMDP_TRANSPORT=ofi SMDP_LIBFABRIC="$library" FI_PROVIDER="$provider" SMDP_FABRIC_RAILS="$rails" STRICT_NAME="$name" STRICT_EFA_WRITES=1
+  exec "$build/tests/test_native" --gtest_brief=1 --gtest_filter="$filter" > "$2" 2>&1
+}
+
+# The tests mostly wait, so two fabrics are tested side by side.
+while [ $# -gt 0 ]; do
+  run "$1" "$build/fabric-0.log" &
+  processes=$!
+  if [ $# -gt 1 ]; then
+    run "$2" "$build/fabric-1.log" &
+    processes="$processes $!"
   fi
-  count=$(sed -nE 's/.* ([0-9]+) tests from.*/\1/p' "$log")
-  echo "native tests over the fabric $fabric: ${count:-0} ran, exit status $status"
+  place=0
+  for process in $processes; do
+    log=$build/fabric-$place.log
+    status=0
+    wait "$process" || status=$?
+    if [ $status -ne 0 ]; then
+      failed=1
+      cat "$log"
+    fi
+    count=$(sed -nE 's/.* ([0-9]+) tests from.*/\1/p' "$log")
+    echo "native tests over the fabric $1: ${count:-0} ran, exit status $status"
+    place=$((place + 1))
+    shift
+  done
+  processes=
 done
 exit $failed
