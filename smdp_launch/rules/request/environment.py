@@ -12,7 +12,7 @@ from smdp_launch.jobfile.model.spec import EngineOptions
 from smdp_launch.jobfile.yaml.document import Location
 from smdp_launch.jobfile.yaml.text import to_yaml
 from smdp_launch.request.engine_variables import ENGINE_VARIABLES, OTHER_VARIABLES, PIECES_IN_ARENA
-from smdp_launch.request.environment import environment
+from smdp_launch.request.environment import engine_variables
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 
 #: Variables that the platform, the container's toolkit or the engine set, with who sets them.
@@ -76,7 +76,7 @@ def values_that_the_engine_refuses(facts: Facts) -> Iterator[Problem]:
 
 @rule("SMDP613", "environment", "engine", "engine_options")
 def pieces_too_large_for_the_shared_memory(facts: Facts) -> Iterator[Problem]:
-    variables = environment(facts.spec)
+    variables = facts.spec.environment | engine_variables(facts.spec.engine_options)
     arena = variables.get("SMDP_ARENA_MIB", "")
     if facts.spec.engine != "native" or not ENGINE_VARIABLES["SMDP_ARENA_MIB"].accepts(arena):
         return
