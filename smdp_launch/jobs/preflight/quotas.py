@@ -13,13 +13,13 @@ from smdp_launch.jobfile.model.serve import Serve
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.jobfile.yaml.document import Location
 from smdp_launch.jobs.preflight.check import Account, NotChecked
+from smdp_launch.jobs.service.listing import PAGE
 from smdp_launch.planning.plan import Plan
 from smdp_launch.rules.base.facts import Problem
 
 #: Makes a client that retries by itself, unlike `Clients.sagemaker`.
 Service = Callable[[str], Any]
 
-_PAGE = 100  # the service's limit
 _MOST = 500  # running jobs, or endpoints, whose instances are counted: each takes a call
 _DEFAULT_CONCURRENCY = 5  # as in the request
 
@@ -49,7 +49,7 @@ class _Use:
         count = 0
         token: dict[str, str] = {}
         while True:
-            answer = call(MaxResults=_PAGE, **arguments, **token)
+            answer = call(MaxResults=PAGE, **arguments, **token)
             for one in answer[answer_field]:
                 if count == _MOST:
                     self.is_complete = False
