@@ -40,7 +40,7 @@ def attach(
     def group(purpose: str) -> Optional[Any]:
         if len(mates) == 1:
             return None
-        place = dist.PrefixStore(f"smdp/{purpose}/{hosts[rank]}", store)
+        place = _unused_keys(dist, store, purpose, [ranks[mate] for mate in mates])
         local_rank = mates.index(rank)
         if reducer == "smddp":
             return adapter.create(
@@ -57,6 +57,17 @@ def attach(
         return _nccl(dist, place, local_rank, len(mates), limit)
 
     adapter.reduce_within_host(backend, reducer, group("scatter"), group("gather"), _DEVICES[reducer])
+
+
+def _unused_keys(dist: Any, store: Any, purpose: str, members: Sequence[int]) -> Any:
+    """The store with a prefix that no earlier group has used, the same on all ``members`` (global ranks).
+
+    The store may outlive its groups, for example where a script destroys the default group and makes it again. NCCL and
+    Gloo would find the addresses of ranks that have closed them.
+    """
+    place = dist.PrefixStore(f"smdp/{purpose}/{'-'.join(map(str, members))}", store)
+    groups_before = (place.add("members", 1) - 1) // len(members)
+    return dist.PrefixStore(str(groups_before), place)
 
 
 def _nccl(dist: Any, store: Any, rank: int, size: int, limit: timedelta) -> Any:
