@@ -33,7 +33,7 @@ retries: {{on: [hang], at_most: {at_most}}}
 
 def result(text: str) -> str:
     (line,) = [line for line in text.splitlines() if line.startswith("result")]
-    return line
+    return line.removeprefix("result").strip()
 
 
 @pytest.fixture(scope="module")

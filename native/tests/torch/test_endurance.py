@@ -87,13 +87,14 @@ def _mixed(hosts: List[int], iterations: int, seed: int) -> None:
     # Freed memory is returned to the system at once, so the measured memory is the memory in use.
     env = {"ITERATIONS": str(iterations), "SEED": str(seed), "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_ARENA_MAX": "1"}
     job = ranks.start(hosts, MIXED, env=env)
-    outcomes = job.finish(60 + iterations / 10)
+    outcomes = job.finish(500 + iterations / 10)  # many times what it takes on a machine that runs nothing else
     errors = "\n".join(f"rank {outcome.rank}:\n{outcome.err}" for outcome in outcomes if outcome.code != 0)
     assert not errors, f"seed {seed}\n{errors}"
     print(*(outcome.out for outcome in outcomes), sep="", end="")
 
 
 @pytest.mark.runs
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("hosts", [pytest.param([4], marks=pytest.mark.soak), [2, 2]])
 def test_mixed_collectives_over_eight_groups_are_right(hosts: List[int]) -> None:
     _mixed(hosts, 400, 11)
