@@ -19,7 +19,7 @@ import click
 from smdp_launch import __version__
 from smdp_launch.cli.shared.groups import Group
 from smdp_launch.cli.shared.help import MOST_COLUMNS, with_help_layout
-from smdp_launch.cli.shared.streams import continue_without_stderr, discard, is_closed_pipe
+from smdp_launch.cli.shared.streams import continue_without_stderr, discard, has_reader, is_closed_pipe
 from smdp_launch.disk import is_full, why
 from smdp_launch.errors import ExitCode, JobFileRefused, Refused, SmdpError
 from smdp_launch.jobs.records.current_folder import DELETED, is_deleted
@@ -200,7 +200,7 @@ def _closed_pipe_ignored() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if not is_closed_pipe(error):
+        if not is_closed_pipe(error) or has_reader(sys.stdout.fileno()):
             raise
         discard(sys.stdout.fileno())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import select
 import sys
 from typing import Any
 
@@ -31,6 +32,15 @@ def is_closed_pipe(error: OSError) -> bool:
     if isinstance(error, BrokenPipeError):
         return True
     return IS_WINDOWS and error.errno == errno.EINVAL and error.filename is None
+
+
+def has_reader(descriptor: int) -> bool:
+    """Whether the reader of the output is known to be there: then the closed pipe is another one."""
+    if IS_WINDOWS:
+        return False
+    output = select.poll()
+    output.register(descriptor, 0)  # POLLERR and POLLHUP are always reported
+    return not output.poll(0)
 
 
 def discard(descriptor: int) -> None:

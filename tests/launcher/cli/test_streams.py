@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,28 @@ def test_error_keeps_its_exit_code_if_the_reader_has_exited(tmp_path: Path, both
 )
 def test_only_commands_that_print_succeed_without_a_reader(job_folder: Path, arguments: str, code: ExitCode) -> None:
     assert with_exited_reader(job_folder, *arguments.split())[0] == code
+
+
+def test_closed_pipe_of_another_process_is_an_error(tmp_path: Path) -> None:
+    """Not the end of the reader of the output."""
+    program = """
+import os, sys
+from smdp_launch.cli.commands import schema
+from smdp_launch.cli.main import main
+
+def write_into_closed_pipe(**options):
+    read, write = os.pipe()
+    os.close(read)
+    os.write(write, b"x")
+
+schema.command.callback = write_into_closed_pipe
+sys.argv = ["smdp-launch", "schema"]
+main()
+"""
+    command = [sys.executable, "-c", program]
+    ran = subprocess.run(command, cwd=tmp_path, env=clean_environment(), capture_output=True, check=False, timeout=120)
+    assert ran.returncode == ExitCode.BUG
+    assert b"BrokenPipeError" in ran.stderr
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

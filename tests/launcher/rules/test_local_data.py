@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import smdp_launch.api  # noqa: F401 - registers the views of notebooks
 from smdp_launch.checking.inputs import LocalRequest
 from smdp_launch.checking.job import check_job
 from smdp_launch.cli.render.diagnostics import diagnostics_text
