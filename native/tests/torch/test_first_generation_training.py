@@ -79,6 +79,29 @@ def test_gradients_are_averaged_in_their_own_type() -> None:
     )
 
 
+def test_complex_gradients_are_averaged() -> None:
+    launched(
+        """
+        class Two(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.b, self.c = (torch.nn.Linear(3, 3, dtype=torch.complex64) for _ in range(3))
+            def forward(self, x):
+                return self.b(self.a(x)) if rank == 0 else self.a(x)
+        x = torch.full((2, 3), rank + 1j)
+        model = DistributedDataParallel(Two())
+        alone = Two(); alone.load_state_dict(model.module.state_dict())
+        for one in (alone, model):
+            one(x).abs().square().sum().backward()
+        for (name, ours), theirs in zip(model.module.named_parameters(), alone.parameters()):
+            wanted = torch.zeros_like(theirs) if theirs.grad is None else theirs.grad
+            dist.all_reduce(wanted, dist.ReduceOp.AVG)
+            assert (ours.grad is None) == name.startswith("c."), name
+            assert ours.grad is None or torch.allclose(ours.grad, wanted), name
+        """
+    )
+
+
 def test_autocast_trains_float32_parameters() -> None:
     launched(
         """

@@ -99,7 +99,8 @@ class Buffer:
         sizes = [parameter.numel() for parameter in parameters]
         like = parameters[0]
         self._memory = torch.zeros(sum(sizes) + len(sizes), dtype=like.dtype, device=like.device)
-        *parts, self._present = self._memory.split([*sizes, len(sizes)])
+        *parts, present = self._memory.split([*sizes, len(sizes)])
+        self._present = present.real
         self.places = [Place(name, parameter, part) for (name, parameter), part in zip(named, parts)]
         self._missing = len(self.places)
         self._work: Optional[Any] = None
@@ -122,7 +123,8 @@ class Buffer:
                 place.view.zero_()
                 self._present[number] = 0
         backend = _backend(self._memory.device)
-        self._work = torch_backend.adapter().average_named(backend, self._memory, lane, step, index, buffers)
+        real = torch.view_as_real(self._memory).view(-1) if self._memory.is_complex() else self._memory
+        self._work = torch_backend.adapter().average_named(backend, real, lane, step, index, buffers)
 
     def receive(self) -> None:
         """Wait for the averages and prepare the buffer for the next step."""
