@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import traceback
 from datetime import timedelta
 from pathlib import Path
@@ -22,7 +23,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
-from smdp_engine.checkpoint import CheckpointError, ShardedCheckpoints, written_files
+from smdp_engine.checkpoint import CheckpointError, ShardedCheckpoints, saving, written_files
 
 RANKS, HOSTS = 4, 2
 
@@ -81,8 +82,9 @@ def forked(world_size: int, work: Callable[[int], None], backend: str = "gloo") 
                     backend, f"file://{meeting}", timedelta(seconds=60), world_size=world_size, rank=rank
                 )
                 work(rank)
-                dist.barrier()  # a rank that exits earlier is an error of the others
-                dist.destroy_process_group()
+                if dist.is_initialized():
+                    dist.barrier()  # a rank that exits earlier is an error of the others
+                    dist.destroy_process_group()
                 code = 0
             except BaseException:
                 traceback.print_exc()
@@ -158,18 +160,21 @@ class Killer:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def save_killed(folder: Path, before: Path, victim: int, last: Optional[int], counts: Path) -> None:
-    """All ranks save step 2, and one of them is killed. Then all are, as when the hosts are taken away."""
-    hosts = [folder / f"host-{number}" for number in range(HOSTS)]
+def save_killed(
+    folder: Path, before: Path, victim: int, last: Optional[int], counts: Path, step: int = 2, count: int = HOSTS
+) -> None:
+    """All ranks save a step on ``count`` hosts, with the state of step 2, and one of them is killed. Then all are, as
+    when the hosts are taken away."""
+    hosts = [folder / f"host-{number}" for number in range(count)]
     for host in hosts:
         shutil.copytree(before, host)
 
     def work(rank: int) -> None:
-        own = hosts[host_of(rank)]
+        own = hosts[host_of(rank) % count]
         checkpoints = ShardedCheckpoints(own, keep_last=1)
         killer = Killer(own, last if rank == victim else None)
         # Both ways to save, in turn.
-        (checkpoints.save if last is None or last % 2 else checkpoints.async_save)(2, **state_of(2))
+        (checkpoints.save if last is None or last % 2 else checkpoints.async_save)(step, **state_of(2))
         checkpoints.wait()
         (counts / str(rank)).write_text(str(killer.count))
 
@@ -182,28 +187,32 @@ def save_killed(folder: Path, before: Path, victim: int, last: Optional[int], co
             os.waitpid(child, 0)
 
 
-def kills(folder: Path, moments: int) -> None:
+def kills(folder: Path, moments: int, step: int = 2, count: int = HOSTS) -> None:
+    """The folder has a checkpoint of step 1, and a save of ``step`` is killed. If that is step 1 too, the last operations
+    replace the checkpoint."""
     save_on_all(folder / "first", 1)
     before = folder / "before"
     (folder / "empty").mkdir()
     in_s3(folder / "empty", [folder / "first" / f"host-{number}" for number in range(HOSTS)], before)
     (folder / "counts").mkdir()
-    save_killed(folder / "whole", before, 0, None, folder / "counts")
+    save_killed(folder / "whole", before, 0, None, folder / "counts", step, count)
     counts = [int((folder / "counts" / str(rank)).read_text()) for rank in range(RANKS)]
     every = [(rank, number) for rank in range(RANKS) for number in range(1, counts[rank] + 1)]
+    every = every if step > 1 else [(0, number) for number in range(counts[0] - moments + 1, counts[0] + 1)]
     assert len(every) >= moments, counts
-    expected = {step: digest_of(state_of(step)) for step in (1, 2)}
-    restored: Dict[int, int] = {1: 0, 2: 0}
+    expected = {digest_of(state_of(1)): 1, digest_of(state_of(2)): step}
+    restored = [0, 0]
     for number in range(moments):
         rank, last = every[number * len(every) // moments]
         one = folder / "one"
-        save_killed(one, before, rank, last, folder / "counts")
-        in_s3(before, [one / f"host-{host}" for host in range(HOSTS)], one / "s3")
+        save_killed(one, before, rank, last, folder / "counts", step, count)
+        in_s3(before, [one / f"host-{host}" for host in range(count)], one / "s3")
         found = ShardedCheckpoints(one / "s3").load()
         assert found is not None, (rank, last)
-        step = found.pop("step")
-        assert digest_of(found) == expected[step], (rank, last, step)
-        restored[step] += 1
+        loaded = found.pop("step")
+        digest = digest_of(found)
+        assert expected[digest] == loaded, (rank, last, loaded)
+        restored[[*expected].index(digest)] += 1
         shutil.rmtree(one)
     print(json.dumps({"moments": moments, "operations": counts, "restored": restored}))
 
@@ -296,6 +305,47 @@ def errors(folder: Path) -> None:
         checkpoints.save(5, **state_of(5))
 
     finished(forked(RANKS, work))
+
+
+def groups(folder: Path) -> None:
+    """Two groups save at the same time, each in its folder, and one rank has created another instance before."""
+
+    def work(rank: int) -> None:
+        own = [dist.new_group([0, 1]), dist.new_group([2, 3])][rank // 2]
+        if rank == 0:
+            ShardedCheckpoints(folder / "unused")
+        checkpoints = ShardedCheckpoints(folder / f"group-{rank // 2}", group=own, timeout=30, keep_last=12)
+        for step in range(1, 13):
+            dist.barrier()
+            checkpoints.save(step, weights=torch.full((10_000 + step,), float(rank // 2)))
+
+    finished(forked(RANKS, work))
+    for number in range(2):
+        path = folder / f"group-{number}"
+        for step in range(12, 0, -1):
+            found = ShardedCheckpoints(path).load()
+            assert found is not None
+            assert found["step"] == step
+            assert torch.equal(found["weights"], torch.full((10_000 + step,), float(number)))
+            (path / f"checkpoint-{step:010d}" / "COMPLETE").unlink()
+
+
+def destroyed(folder: Path) -> None:
+    """The process group is destroyed before the thread has written its part."""
+
+    def work(rank: int) -> None:
+        checkpoints, is_destroyed = ShardedCheckpoints(folder), threading.Event()
+        write = saving._Save._write
+        saving._Save._write = lambda save: is_destroyed.wait(60) and write(save)  # type: ignore[assignment, return-value, method-assign]
+        checkpoints.async_save(1, weights=torch.ones(10))
+        dist.destroy_process_group()
+        is_destroyed.set()
+        checkpoints.wait()
+
+    finished(forked(2, work))
+    found = ShardedCheckpoints(folder).load()
+    assert found is not None
+    assert found["step"] == 1
 
 
 def snapshots(folder: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 import threading
@@ -49,6 +50,12 @@ def test_rank_killed_at_any_write_leaves_one_whole_step(tmp_path: Path, moments:
     (line,) = run("kills", tmp_path / "kills", moments, limit_s=3500)
     print(line)
     assert json.loads(line)["moments"] == moments
+
+
+def test_rank_killed_while_a_step_is_saved_again_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
+    (line,) = run("kills", tmp_path / "kills", 20, 1, 1)
+    print(line)
+    assert min(json.loads(line)["restored"]) > 0
 
 
 @pytest.mark.parametrize("backend", ["gloo", pytest.param("smddp", marks=pytest.mark.runs)])
@@ -131,6 +138,14 @@ def test_error_of_one_rank_is_an_error_on_every_rank(tmp_path: Path) -> None:
     run("errors", tmp_path / "ranks")
 
 
+def test_two_groups_save_at_the_same_time(tmp_path: Path) -> None:
+    run("groups", tmp_path / "ranks")
+
+
+def test_save_completes_after_its_process_group_is_destroyed(tmp_path: Path) -> None:
+    run("destroyed", tmp_path / "ranks")
+
+
 def test_state_may_change_after_async_save(tmp_path: Path) -> None:
     run("snapshots", tmp_path / "ranks")
 
@@ -151,6 +166,99 @@ def test_last_and_every_nth_checkpoint_are_retained(tmp_path: Path) -> None:
         ShardedCheckpoints(tmp_path, keep_last=0)
     with pytest.raises(ValueError, match="keep_every must be 1 or more"):
         ShardedCheckpoints(tmp_path, keep_every=0)
+
+
+def test_failed_save_of_a_step_leaves_its_checkpoint_from_before(tmp_path: Path) -> None:
+    import torch
+
+    checkpoints = save(tmp_path, 9)
+    path = tmp_path / "checkpoint-0000000009"
+    before = sorted(path.iterdir())
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(CheckpointError, match="the checkpoint of step 9 was not saved"):
+            checkpoints.save(9, weights=torch.ones(300_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert sorted(path.iterdir()) == before
+    found = checkpoints.load()
+    assert found is not None
+    assert found["weights"].tolist() == [9.0] * 300
+
+
+def test_step_that_is_saved_again_replaces_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+    from smdp_engine.checkpoint import saving
+
+    def saved(value: int) -> List[str]:
+        checkpoints.save(9, weights=torch.full((300,), float(value)))
+        found = checkpoints.load()
+        assert found is not None
+        assert found["weights"].tolist() == [float(value)] * 300
+        return sorted(one.name for one in path.iterdir() if one.name != MARKER)
+
+    def no_space(*_: object) -> None:
+        raise OSError("no space")
+
+    checkpoints, path = save(tmp_path), tmp_path / "checkpoint-0000000009"
+    assert [saved(value) for value in (1, 2, 3)] == [[".metadata", f"__0_{number}.distcp"] for number in (0, 10, 0)]
+    dcp_to_torch_save(path, tmp_path / "one.pt")
+    assert torch.load(tmp_path / "one.pt", weights_only=False)["weights"].tolist() == [3.0] * 300
+    with monkeypatch.context() as full:
+        full.setattr(saving, "write_whole", no_space)
+        assert saved(4) == [".metadata", ".metadata.new", "__0_10.distcp"]
+    assert saved(5)[0] == ".metadata"
+
+
+@pytest.mark.parametrize(("step", "error"), [(-1, ValueError), (1.0, TypeError), ("7", TypeError)])
+def test_step_that_cannot_be_saved_is_refused(tmp_path: Path, step: Any, error: type) -> None:
+    with pytest.raises(error, match="step must be "):
+        ShardedCheckpoints(tmp_path).async_save(step)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_step_of_numpy_is_saved(tmp_path: Path) -> None:
+    import numpy
+
+    assert (save(tmp_path, numpy.int64(5)).load() or {})["step"] == 5
+
+
+def test_parameters_and_tensors_that_require_a_gradient_are_restored_as_such(tmp_path: Path) -> None:
+    import torch
+
+    subclass = type("Weights", (torch.Tensor,), {"__module__": __name__})
+    globals()["Weights"] = subclass  # where pickle finds it
+    model = torch.nn.Linear(2, 1)
+    model.bias.requires_grad_(False)
+    own = torch.ones(2).as_subclass(subclass)
+    state = {"tied": model.weight, "prompt": torch.ones(3, requires_grad=True), "own": own, "plain": torch.ones(3)}
+    checkpoints = ShardedCheckpoints(tmp_path)
+    checkpoints.save(1, model=model, **state)
+    found = checkpoints.load()
+    assert found is not None
+    kinds = {name: (type(one), one.requires_grad) for name, one in found["model"].named_parameters()}
+    assert kinds == {"weight": (torch.nn.Parameter, True), "bias": (torch.nn.Parameter, False)}
+    assert found["tied"] is found["model"].weight
+    assert torch.equal(found["tied"], model.weight)
+    assert (type(found["prompt"]), found["prompt"].requires_grad) == (torch.Tensor, True)
+    assert (type(found["own"]), found["own"].tolist()) == (subclass, [1.0, 1.0])
+    assert (type(found["plain"]), found["plain"].requires_grad) == (torch.Tensor, False)
+
+
+def test_container_that_contains_itself_is_saved(tmp_path: Path) -> None:
+    import torch
+
+    ring: List[Any] = [torch.ones(2)]
+    ring.append(ring)
+    checkpoints = ShardedCheckpoints(tmp_path)
+    checkpoints.save(1, ring=ring)
+    found = checkpoints.load()
+    assert found is not None
+    assert found["ring"][1] is found["ring"]
+    assert found["ring"][0].tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "gone", "marker gone", "marker damaged"])

@@ -23,8 +23,10 @@ class Agreement:
     """The ranks' agreement on one save.
 
     Args:
-        name: of this save, the same on all ranks, and used once.
+        name: of this save, the same on all ranks, and used once in the job: all its groups share one store.
         deadline: by `time.monotonic`.
+
+    The process group must exist. It may be destroyed before `reach`, which uses its store.
     """
 
     def __init__(self, name: str, rank: int, world_size: int, deadline: float) -> None:

@@ -6,6 +6,7 @@ may exist before the files that it lists.
 """
 
 import json
+import operator
 import re
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional
@@ -17,6 +18,17 @@ MARKER = "COMPLETE"
 VERSION = 1
 _NAME = re.compile(r"checkpoint-(\d+)")
 _FILE = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def checked_step(step: Any) -> int:
+    """Raises TypeError if the step is no integer, ValueError if it is negative: no file could have its name."""
+    try:
+        number = operator.index(step)
+    except TypeError:
+        raise TypeError(f"step must be an integer, found {step!r}") from None
+    if number < 0:
+        raise ValueError(f"step must be 0 or more, found {number}")
+    return number
 
 
 def path_of(folder: Path, step: int) -> Path:
@@ -49,6 +61,11 @@ def read_marker(path: Path) -> Optional[Dict[str, Any]]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return content if valid else None
+
+
+def marked_files(path: Path) -> List[str]:
+    """The names that the marker lists; none without a marker."""
+    return sorted((read_marker(path) or {"files": {}})["files"])
 
 
 def torn_reason(path: Path) -> str:

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Iterable, Optional, Set, Tuple
 
-from .marker import MARKER
+from .marker import MARKER, marked_files
 
 
 def checked_retention(keep_last: int, keep_every: Optional[int]) -> Tuple[int, Optional[int]]:
@@ -31,3 +31,18 @@ def remove_checkpoint(path: Path) -> None:
     with contextlib.suppress(OSError):
         (path / MARKER).unlink()
     shutil.rmtree(str(path), ignore_errors=True)
+
+
+def remove_unmarked(path: Path) -> None:
+    """Remove what the marker does not list; the whole checkpoint if there is no marker."""
+    marked = marked_files(path)
+    if not marked:
+        remove_checkpoint(path)
+        return
+    for one in path.iterdir():
+        if one.name in (MARKER, *marked):
+            continue
+        if one.is_dir():
+            shutil.rmtree(str(one), ignore_errors=True)
+        else:
+            one.unlink()

@@ -2,10 +2,13 @@
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import re
+import shutil
 import socket
 import time
+import uuid
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
@@ -16,14 +19,15 @@ from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata
 from torch.distributed.checkpoint.planner import ReadItem, SavePlan
 
 from .commit import Agreement, Outcome, Part, error_of
+from .disk import write_whole
 from .errors import CheckpointError
-from .marker import MARKER, path_of, steps_in, write_marker
+from .marker import MARKER, marked_files, path_of, steps_in, write_marker
 from .planning import Buffers, SharingPlanner, is_replica, plan_key
 from .random_state import random_state, restore_random_state
 from .ranks import begin_to_agree, gather_to_first, rank, scatter_from_first, world_size
 from .retention import remove_checkpoint, retained
 from .structure import put_tensors, take_tensors
-from .written_files import Facts, WrittenFiles, writer_at
+from .written_files import METADATA, NEW_METADATA, Facts, WrittenFiles, reader_at, writer_at
 
 _STRUCTURE = "smdp/structure"
 _RANDOM = "smdp/random/"
@@ -35,14 +39,12 @@ class Context:
     """One save, on this rank.
 
     Args:
-        name: of the save, the same on all ranks.
         began, deadline: by `time.monotonic`.
         retention: `keep_last` and `keep_every`.
     """
 
     folder: Path
     step: int
-    name: str
     rank: int
     world_size: int
     began: float
@@ -63,6 +65,9 @@ class Plans:
         self._plan = SavePlan([])
         self._metadata: Optional[Metadata] = None
         self._buffers = Buffers()
+        # Rank 0 draws the plan's name, since two groups, or ranks that create other numbers of ShardedCheckpoints, must
+        # not use one name for two saves.
+        self._name, self._saves = "", 0
 
     def prepare(self, context: Context, state: Mapping[str, Any], copy: bool) -> Callable[[], Outcome]:
         """Plan the save with the other ranks, and copy this rank's part if ``copy``. Any thread may call the result.
@@ -76,9 +81,6 @@ class Plans:
             local = planner.create_local_plan()
             key = plan_key(local)
             changed = key != self._key
-            if context.rank == 0:  # before any rank writes
-                with contextlib.suppress(FileNotFoundError):
-                    (context.path / MARKER).unlink()
         except Exception as error:
             problem = error
         agreed = begin_to_agree(2 if problem is not None else int(changed), "MAX", self._group)
@@ -96,8 +98,11 @@ class Plans:
             self._make_plan(context, planner, local)
             self._key = key
             failure = self._take(planner) if copy else None
+        self._saves += 1
+        # By the script's thread: it may destroy the process group as soon as this method returns.
+        agreement = Agreement(f"{self._name}/{self._saves}", context.rank, context.world_size, context.deadline)
         plan, metadata = self._plan, self._metadata
-        return lambda: _Save(context, planner, plan, metadata).run(failure)
+        return lambda: _Save(context, planner, plan, metadata).run(failure, agreement)
 
     def _take(self, planner: SharingPlanner) -> Optional[str]:
         """Copy this rank's part of the current plan. The result is the error, None if there is none."""
@@ -113,26 +118,31 @@ class Plans:
         if context.rank == 0:
             try:
                 made, self._metadata = planner.create_global_plan(plans)
-                answers = writer_at(context.path).prepare_global_plan(made)
+                name = uuid.uuid4().hex
+                answers = [(name, plan) for plan in writer_at(context.path).prepare_global_plan(made)]
             except Exception as error:
                 answers = [f"{error}"] * context.world_size
         answer = scatter_from_first(answers, self._group)
         if isinstance(answer, str):
             raise CheckpointError(f"the states of the ranks do not fit together: {answer}")
-        self._plan = answer
+        (self._name, self._plan), self._saves = answer, 0
 
 
 class _Save:
-    """The part of a save that needs no collectives."""
+    """The part of a save that needs no collectives.
+
+    A complete checkpoint of the same step remains until the marker is that of the new one: the new files have other
+    names.
+    """
 
     def __init__(self, context: Context, planner: SharingPlanner, plan: SavePlan, metadata: Optional[Metadata]) -> None:
         self._context, self._planner, self._plan, self._metadata = context, planner, plan, metadata
+        self._files = WrittenFiles()
         self._writer = writer_at(context.path)
+        self._writer.fs = self._files
 
-    def run(self, failure: Optional[str]) -> Outcome:
-        context = self._context
+    def run(self, failure: Optional[str], agreement: Agreement) -> Outcome:
         part = {"error": failure} if failure is not None else self._write()
-        agreement = Agreement(context.name, context.rank, context.world_size, context.deadline)
         outcome = agreement.reach(part, self._commit)
         if error_of(outcome) is None:
             self._retain(set(outcome["keep"]))
@@ -140,17 +150,14 @@ class _Save:
             self._abandon()
         return outcome
 
-    @property
-    def _facts(self) -> Facts:
-        files = self._writer.fs
-        return files.facts if isinstance(files, WrittenFiles) else {}
-
     def _write(self) -> Part:
         path = self._context.path
         try:
             path.mkdir(parents=True, exist_ok=True)
-            results = self._writer.write_data(self._plan, self._planner).wait()
-            for name, facts in self._facts.items():
+            prefix = dataclasses.replace(self._plan.storage_data, prefix=_free_prefix(path, self._context.rank))
+            plan = dataclasses.replace(self._plan, storage_data=prefix)
+            results = self._writer.write_data(plan, self._planner).wait()
+            for name, facts in self._files.facts.items():
                 size = (path / name).stat().st_size
                 if size != facts["bytes"]:
                     return {"error": f"{path / name} has {size} bytes, and {facts['bytes']} were written"}
@@ -158,16 +165,18 @@ class _Save:
             self._planner.forget()
             return {"error": f"{path}: {type(error).__name__}: {error}"}
         host = os.environ.get("SMDP_HOST_ID") or socket.gethostname()
-        return {"results": results, "files": self._facts, "host": host}
+        return {"results": results, "files": self._files.facts, "host": host}
 
     def _commit(self, parts: List[Part]) -> Outcome:
         context, metadata = self._context, self._metadata
         if metadata is None:
             raise CheckpointError("there is no plan")
+        if METADATA in marked_files(context.path):
+            self._files.metadata = NEW_METADATA
         self._writer.finish(dataclasses.replace(metadata), [part["results"] for part in parts])
         files: Facts = {}
         hosts: Dict[str, int] = {}
-        for part in (*parts, {"files": self._facts, "host": parts[0]["host"]}):
+        for part in (*parts, {"files": self._files.facts, "host": parts[0]["host"]}):
             new = {name: facts for name, facts in part["files"].items() if name not in files}
             files.update(new)
             hosts[part["host"]] = hosts.get(part["host"], 0) + sum(facts["bytes"] for facts in new.values())
@@ -178,36 +187,53 @@ class _Save:
             "hosts": len(hosts),
             "time": round(time.time(), 3),
         }
-        write_marker(context.path, {**marker, "seconds": seconds, "bytes": size, "files": files})
-        steps = [step for step in steps_in(context.folder) if step <= context.step]
-        whole = [step for step in steps if (path_of(context.folder, step) / MARKER).exists()]
-        keep = sorted(retained(whole, *context.retention))
+        older = [step for step in steps_in(context.folder) if step < context.step]
+        whole = [step for step in older if (path_of(context.folder, step) / MARKER).exists()]
+        keep = sorted(retained([*whole, context.step], *context.retention))
+        _write_last(context.path, {**marker, "seconds": seconds, "bytes": size, "files": files})
         return {"keep": keep, "seconds": seconds, "bytes": size, "host_bytes": max(hosts.values()), **marker}
 
     def _retain(self, keep: "set[int]") -> None:
-        """Delete older checkpoints on this host, and files of an earlier save of this step with more ranks."""
+        """Delete older checkpoints on this host, and the parts of an earlier save of this step."""
         context = self._context
         for step in steps_in(context.folder):
             if step < context.step and step not in keep:
                 remove_checkpoint(path_of(context.folder, step))
-        self._remove_parts(lambda of_rank: of_rank >= context.world_size)
-
-    def _abandon(self) -> None:
-        self._remove_parts(lambda of_rank: of_rank == self._context.rank)
-        path = self._context.path
-        with contextlib.suppress(OSError):
-            if self._context.rank == 0:
-                for name in (MARKER, ".metadata"):
-                    with contextlib.suppress(FileNotFoundError):
-                        (path / name).unlink()
-            path.rmdir()  # if it is empty
-
-    def _remove_parts(self, is_removed: Callable[[int], bool]) -> None:
-        for one in self._context.path.glob("__*"):
+        for one in context.path.glob("__*"):
             match = _PART.fullmatch(one.name)
-            if match and is_removed(int(match[1])):
+            of_rank = int(match[1]) if match else -1
+            if of_rank >= context.world_size or (of_rank == context.rank and one.name not in self._files.facts):
                 with contextlib.suppress(OSError):
                     one.unlink()
+
+    def _abandon(self) -> None:
+        """Remove what this rank has written, and before it a marker that lists it."""
+        path, own = self._context.path, self._files.facts
+        marker = [MARKER] if own.keys() & set(marked_files(path)) else []
+        for name in (*marker, *own):
+            with contextlib.suppress(OSError):
+                (path / name).unlink()
+        with contextlib.suppress(OSError):
+            path.rmdir()  # if it is empty
+
+
+def _free_prefix(path: Path, rank: int) -> str:
+    """The beginning of the name ``__<rank>_<number>.distcp`` of a new file; torch's writer adds the number's last 0."""
+    numbers = itertools.chain([""], itertools.count(1))
+    return next(one for one in (f"__{rank}_{number}" for number in numbers) if not (path / f"{one}0.distcp").exists())
+
+
+def _write_last(path: Path, content: Dict[str, Any]) -> None:
+    """Write the marker. Then give the metadata its usual name, which tools of torch read, with a second marker."""
+    write_marker(path, content)
+    files = dict(content["files"])
+    if NEW_METADATA not in files:
+        return
+    files[METADATA] = files.pop(NEW_METADATA)
+    with contextlib.suppress(OSError):  # the checkpoint is complete without it
+        write_whole(path / METADATA, lambda partial: shutil.copyfile(str(path / NEW_METADATA), str(partial)))
+        write_marker(path, {**content, "files": files})
+        (path / NEW_METADATA).unlink()
 
 
 class _ReadPlanner(DefaultLoadPlanner):
@@ -223,7 +249,8 @@ class _ReadPlanner(DefaultLoadPlanner):
 
 def read_state(folder: Path, step: int, into: Mapping[str, Any], group: Any) -> Dict[str, Any]:
     """The state of a complete checkpoint; DTensors of ``into`` are filled in place."""
-    reader = FileSystemReader(path_of(folder, step))
+    path = path_of(folder, step)
+    reader = reader_at(path, METADATA if METADATA in marked_files(path) else NEW_METADATA)
     whole = reader.read_metadata()
     metadata = whole.state_dict_metadata
     sharded = {name: tensor for name, tensor in take_tensors(into)[1].items() if not is_replica(tensor)}

@@ -6,7 +6,6 @@ torch.distributed.checkpoint, and the marker (marker.py). The folder is checked 
 
 import atexit
 import importlib
-import itertools
 import sys
 import threading
 import time
@@ -17,12 +16,12 @@ from typing import Any, Callable, Dict, Optional, Set, Union
 from .commit import Outcome, error_of
 from .disk import checkpoint_folder
 from .errors import CheckpointError
+from .marker import checked_step
 from .notice import report_save
 from .ranks import agree, rank, world_size
 from .retention import checked_retention
 from .selection import choose_step_of_group
 
-_NUMBERS = itertools.count()
 #: Seconds after the deadlines of the writer itself, for a disk that does not answer.
 _SLACK = 30.0
 _UNDER_WAY: "Set[_Pending]" = set()
@@ -51,8 +50,6 @@ class ShardedCheckpoints:
         self.folder = checkpoint_folder(folder)
         self._retention = checked_retention(keep_last, keep_every)
         self._group, self._timeout = group, timeout
-        # All ranks create their instances in the same order, so that this name is the same on all of them.
-        self._name, self._number = f"{next(_NUMBERS)}", 0
         self._plans = self._saving.Plans(group)
         self._pending: Optional[_Pending] = None
         self._is_first = True
@@ -66,6 +63,7 @@ class ShardedCheckpoints:
 
         Raises:
             CheckpointError: on every rank, if a rank could not write its part, or the save before has failed.
+            TypeError, ValueError: the step is no integer, or negative.
         """
         self._start(step, state, asynchronous=False)
         self.wait()
@@ -120,13 +118,11 @@ class ShardedCheckpoints:
         return {"step": step, **state}
 
     def _start(self, step: int, state: Dict[str, Any], asynchronous: bool) -> None:
-        began = time.monotonic()
+        began, step = time.monotonic(), checked_step(step)
         self.wait()
-        self._number += 1
         context = self._saving.Context(
             folder=self.folder,
             step=step,
-            name=f"{self._name}/{self._number}",
             rank=rank(self._group),
             world_size=world_size(self._group),
             began=began,

@@ -1,10 +1,10 @@
 """Checkpoints of TensorFlow, by ``tf.train.Checkpoint`` on rank 0, with the marker of a sharded checkpoint.
 
 A checkpoint is a folder ``checkpoint-<step>`` with the files of ``tf.train.Checkpoint.write`` and the marker
-(marker.py), which is written last.
+(marker.py), which is written last. Their names begin with ``state``; those of a step that is saved again with
+``state.new``, and the files from before remain until the marker is written.
 """
 
-import contextlib
 import importlib
 import os
 import socket
@@ -14,9 +14,9 @@ from typing import Any, Dict, Optional, Union
 
 from .disk import checkpoint_folder, digest, sync
 from .errors import CheckpointError
-from .marker import MARKER, path_of, steps_in, write_marker
+from .marker import MARKER, checked_step, marked_files, path_of, steps_in, write_marker
 from .notice import report_save
-from .retention import checked_retention, remove_checkpoint, retained
+from .retention import checked_retention, remove_checkpoint, remove_unmarked, retained
 from .selection import choose_step
 
 _PREFIX = "state"
@@ -52,15 +52,15 @@ class TensorFlowCheckpoints:
 
         Raises:
             CheckpointError: on every rank, if rank 0 could not write it.
+            TypeError, ValueError: the step is no integer, or negative.
         """
-        problem = None
+        step, problem = checked_step(step), None
         if self._rank() == 0:
             try:
                 self._write(step)
             except Exception as error:
                 problem = f"{type(error).__name__}: {error}"
-                with contextlib.suppress(OSError):
-                    remove_checkpoint(path_of(self.folder, step))
+                remove_unmarked(path_of(self.folder, step))
         if self._agreed(int(problem is not None), "MAX"):
             why = problem or "rank 0's error gives the reason"
             raise CheckpointError(f"the checkpoint of step {step} was not saved in {self.folder}: {why}")
@@ -81,7 +81,9 @@ class TensorFlowCheckpoints:
             return None
         problem = None
         try:
-            status = self._checkpoint.read(str(path_of(self.folder, step) / _PREFIX))
+            path = path_of(self.folder, step)
+            (index,) = [name for name in marked_files(path) if name.endswith(".index")]
+            status = self._checkpoint.read(str(path / index[: -len(".index")]))
             status.assert_existing_objects_matched()
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
@@ -92,11 +94,13 @@ class TensorFlowCheckpoints:
 
     def _write(self, step: int) -> None:
         began, path = time.monotonic(), path_of(self.folder, step)
-        remove_checkpoint(path)
-        path.mkdir(parents=True)
-        self._checkpoint.write(str(path / _PREFIX))
+        remove_unmarked(path)
+        path.mkdir(parents=True, exist_ok=True)
+        before = set(path.iterdir())
+        is_taken = f"{_PREFIX}.index" in marked_files(path)
+        self._checkpoint.write(str(path / (f"{_PREFIX}.new" if is_taken else _PREFIX)))
         files: Dict[str, Dict[str, Any]] = {}
-        for one in sorted(path.iterdir()):
+        for one in sorted(set(path.iterdir()) - before):
             sync(one)
             files[one.name] = {"bytes": one.stat().st_size, "sha256": digest(one)}
         sync(path)
@@ -104,6 +108,7 @@ class TensorFlowCheckpoints:
         facts = {"step": step, "world_size": self._world_size(), "hosts": 1, "time": round(time.time(), 3)}
         host = os.environ.get("SMDP_HOST_ID") or socket.gethostname()
         write_marker(path, {**facts, "seconds": seconds, "bytes": size, "host": host, "files": files})
+        remove_unmarked(path)
         self._retain(step)
         report_save(step, {**facts, "seconds": seconds, "bytes": size, "host_bytes": size}, None, self._is_first)
 

@@ -7,19 +7,30 @@ import os
 from pathlib import Path
 from typing import Any, Dict, Iterator, Union
 
-from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemWriter
+from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemReader, FileSystemWriter
 
 from .disk import renamed_when_written, sync
 
 Facts = Dict[str, Dict[str, Any]]
 _Path = Union[str, "os.PathLike[str]"]
 
+#: torch's file with the plan of a checkpoint, and its name while ``METADATA`` is that of the checkpoint to be replaced.
+METADATA, NEW_METADATA = ".metadata", ".metadata.new"
+
 
 class WrittenFiles(FileSystem):
-    """Notes each written file in ``facts``: its ``bytes`` and ``sha256`` by its name."""
+    """Notes each written file in ``facts``: its ``bytes`` and ``sha256`` by its name.
 
-    def __init__(self) -> None:
+    Args:
+        metadata: the name of torch's ``METADATA``.
+    """
+
+    def __init__(self, metadata: str = METADATA) -> None:
         self.facts: Facts = {}
+        self.metadata = metadata
+
+    def concat_path(self, path: _Path, suffix: str) -> _Path:
+        return super().concat_path(path, self.metadata if suffix == METADATA else suffix)
 
     @contextlib.contextmanager
     def create_stream(self, path: _Path, mode: str) -> Iterator[io.IOBase]:
@@ -76,3 +87,9 @@ def writer_at(path: Path) -> FileSystemWriter:
     writer = FileSystemWriter(path, sync_files=False)
     writer.fs = WrittenFiles()
     return writer
+
+
+def reader_at(path: Path, metadata: str) -> FileSystemReader:
+    reader = FileSystemReader(path)
+    reader.fs = WrittenFiles(metadata)
+    return reader
