@@ -1,5 +1,6 @@
 """Checkpoints: the script of docs/how-to/checkpoints.md, and damaged or missing files."""
 
+import functools
 import json
 import os
 import re
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import pytest
 from ports import free_port
@@ -154,6 +155,59 @@ def test_damaged_checkpoint_is_not_loaded(tmp_path: Path, damage: str) -> None:
     assert (found["step"], found["weights"].tolist()) == (expected, [float(expected)] * 3)
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+def test_later_checkpoints_do_not_count_for_retention(
+    tmp_path: Path, damaged: bool, capfd: "pytest.CaptureFixture[str]"
+) -> None:
+    save(tmp_path, 90, 100)
+    if damaged:
+        os.truncate(tmp_path / "checkpoint-0000000100.pt", 500)
+        os.truncate(tmp_path / "checkpoint-0000000090.pt", 500)
+    checkpoints = save(tmp_path, 10, 20, 30)
+    steps = sorted(int(path.stem.partition("-")[2]) for path in tmp_path.glob("*.pt"))
+    assert steps == [20, 30, 90, 100]
+    found = checkpoints.load()
+    assert found is not None
+    assert found["step"] == (30 if damaged else 100)
+    reported = f"smdp: {tmp_path}/checkpoint-0000000100.pt is not loaded: RuntimeError: "
+    assert (reported in capfd.readouterr().err) == damaged
+
+
+def test_script_that_replaces_torch_load_loads_its_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: "pytest.CaptureFixture[str]"
+) -> None:
+    import torch
+
+    checkpoints = save(tmp_path, 5, 9)
+    os.truncate(tmp_path / "checkpoint-0000000009.pt", 500)
+    monkeypatch.setattr(torch, "load", functools.partial(torch.load, weights_only=True))
+    assert (checkpoints.load() or {})["step"] == 5
+    reason = "is not loaded: it differs from what was written, according to LATEST"
+    assert f"smdp: {tmp_path}/checkpoint-0000000009.pt {reason}\n" in capfd.readouterr().err
+
+
+class Settings:
+    """In a state of the test below."""
+
+
+def test_class_that_the_script_no_longer_has_is_an_error_and_not_a_new_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(5, settings=Settings())
+    (tmp_path / "LATEST").unlink()
+    monkeypatch.delattr(sys.modules[__name__], "Settings")
+    with pytest.raises(CheckpointError, match=r"checkpoint-0000000005.pt cannot be read: AttributeError: .*Settings"):
+        checkpoints.load()
+
+
+@pytest.mark.parametrize(("step", "error"), [(-1, ValueError), (1.0, TypeError)])
+def test_step_that_cannot_be_saved_is_refused(tmp_path: Path, step: Any, error: type) -> None:
+    with pytest.raises(error, match="step must be "):
+        Checkpoints(tmp_path).save(step)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_killed_save_leaves_the_previous_checkpoint(tmp_path: Path) -> None:
     save(tmp_path, 5)
     code = f"""
@@ -261,3 +315,14 @@ def test_sampler_resumes_within_its_epoch_and_starts_the_next_at_zero() -> None:
     assert (list(other), len(other)) == (list(range(10)), 10)
     other.load_state_dict({"epoch": 5, "position": 3, "ranks": 2})
     assert list(other) == [6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("name", ["RandomSampler", "SubsetRandomSampler", "WeightedRandomSampler"])
+def test_sampler_that_draws_each_order_is_refused(name: str) -> None:
+    from torch.utils.data import DistributedSampler, SequentialSampler, sampler
+
+    given = ([1.0] * 12, 12) if name == "WeightedRandomSampler" else (range(12),)
+    with pytest.raises(ValueError, match=f"{name} draws a new order .*DistributedSampler"):
+        ResumableSampler(getattr(sampler, name)(*given))
+    ResumableSampler(SequentialSampler(range(12)))  # type: ignore[arg-type]
+    ResumableSampler(DistributedSampler(range(12), 1, 0))  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """What a script needs beside checkpoints to resume at the step where it stopped."""
 
 import signal
+import sys
 from types import FrameType
 from typing import Any, Dict, Iterator, Mapping, Optional
 
@@ -49,9 +50,18 @@ class ResumableSampler:
 
     The script reports with ``advance`` how many samples it has trained on: a DataLoader reads ahead, so the sampler
     cannot count them.
+
+    Raises:
+        ValueError: the sampler draws a new order in each pass, so a resumed epoch would repeat and omit samples.
     """
 
     def __init__(self, sampler: Any, group: Any = None) -> None:
+        if _draws_each_order(sampler):
+            raise ValueError(
+                f"{type(sampler).__name__} draws a new order in each pass, so an epoch cannot be resumed in its order: "
+                "use torch.utils.data.DistributedSampler, whose order depends only on its seed and the epoch (on one "
+                "rank with num_replicas=1, rank=0)"
+            )
         self._sampler, self._group = sampler, group
         self.epoch = 0
         self.position = 0  # samples of this rank in this epoch
@@ -81,3 +91,9 @@ class ResumableSampler:
         """Load a saved state. With another number of ranks, each rank begins at the same total number of samples."""
         self.epoch = state["epoch"]
         self.position = state["position"] * state["ranks"] // world_size(self._group)
+
+
+def _draws_each_order(sampler: Any) -> bool:
+    data: Any = sys.modules.get("torch.utils.data")  # loaded, if the sampler is one of torch
+    random = (data.RandomSampler, data.SubsetRandomSampler, data.WeightedRandomSampler) if data is not None else ()
+    return isinstance(sampler, random) and not hasattr(sampler, "set_epoch")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Callable, Optional, Tuple
 
 from .errors import CheckpointError
-from .marker import damaged_file, path_of, read_marker, steps_in, torn_reason
+from .marker import damaged_file, marked_files, path_of, steps_in, torn_reason
 from .ranks import agree, is_distributed, rank
 
 #: The smallest or largest (MIN or MAX) of the ranks' values.
@@ -15,7 +15,7 @@ Agree = Callable[[int, str], int]
 
 def choose_step_of_group(folder: Path, group: Any) -> Optional[int]:
     """As `choose_step`, for the ranks of a process group of torch."""
-    part, parts = _own_part(group)
+    part, parts = own_part(group)
     return choose_step(folder, rank(group), part, parts, lambda value, operation: agree(value, operation, group))
 
 
@@ -35,7 +35,7 @@ def choose_step(folder: Path, own_rank: int, part: int, parts: int, agreed: Agre
         if not why:
             whole.append(step)
         elif reports:
-            _report(folder, step, why)
+            report_not_loaded(path_of(folder, step), why)
     has_any, rejected = bool(whole), sys.maxsize
     while True:
         own = next((step for step in whole if step < rejected), -1)
@@ -49,7 +49,7 @@ def choose_step(folder: Path, own_rank: int, part: int, parts: int, agreed: Agre
         if not agreed(int(damaged is not None), "MAX"):
             return step
         if damaged is not None:
-            _report(folder, step, damaged)
+            report_not_loaded(path_of(folder, step), damaged)
         rejected = step
 
 
@@ -58,12 +58,11 @@ _HELP = "restore the folder from S3, where the parts of all hosts are, or delete
 
 def _damage(folder: Path, step: int, part: int, parts: int) -> Optional[str]:
     path = path_of(folder, step)
-    names = sorted((read_marker(path) or {"files": {}})["files"])
-    name = damaged_file(path, names[part::parts])
+    name = damaged_file(path, marked_files(path)[part::parts])
     return f"{name} differs from what was written" if name is not None else None
 
 
-def _own_part(group: Any) -> Tuple[int, int]:
+def own_part(group: Any) -> Tuple[int, int]:
     """The ranks of a host divide the files that they check."""
     if group is not None or not is_distributed():
         return 0, 1
@@ -74,5 +73,5 @@ def _own_part(group: Any) -> Tuple[int, int]:
     return (own, count) if 0 <= own < count else (0, 1)
 
 
-def _report(folder: Path, step: int, why: str) -> None:
-    sys.stderr.write(f"smdp: {path_of(folder, step)} is not loaded: {why}\n")
+def report_not_loaded(path: Path, why: str) -> None:
+    sys.stderr.write(f"smdp: {path} is not loaded: {why}\n")

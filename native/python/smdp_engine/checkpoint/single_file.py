@@ -7,6 +7,7 @@ gets an incomplete file.
 
 import importlib
 import json
+import pickle
 import re
 import shutil
 from pathlib import Path
@@ -14,12 +15,17 @@ from typing import Any, Dict, List, Mapping, Optional, Union
 
 from .disk import checkpoint_folder, digest, write_whole
 from .errors import CheckpointError
+from .marker import checked_step
 from .random_state import random_state, restore_random_state
 from .ranks import agree, gather, rank, world_size
 from .retention import checked_retention, retained
+from .selection import own_part, report_not_loaded
 
 LATEST = "LATEST"
 _NAME = re.compile(r"checkpoint-(\d+)\.pt")
+#: What torch.load raises for a file that was cut off or overwritten. Other errors are those of a script, such as a
+#: class that it no longer has.
+_DAMAGE = (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError)
 
 
 class Checkpoints:
@@ -51,7 +57,9 @@ class Checkpoints:
             OSError: on rank 0, if the folder cannot be written.
             CheckpointError: on rank 0 if torch cannot write the file (a full disk, a state that cannot be pickled), and
                 on the others whenever rank 0 fails.
+            TypeError, ValueError: the step is no integer, or negative.
         """
+        step = checked_step(step)
         random_states = gather(random_state(), self._group)
         problem = None
         if rank(self._group) == 0:
@@ -71,13 +79,14 @@ class Checkpoints:
         load only from a folder that you trust.
 
         Raises:
-            CheckpointError: the ranks resume from a checkpoint that one of them does not have.
+            CheckpointError: the ranks resume from a checkpoint that one of them does not have, or the script cannot
+                read a file.
         """
         own = self._newest()
         step = agree(own, "MIN", self._group)
         if step < 0:
             return None
-        missing = not self._is_whole(step)
+        missing = step != own and not self._is_whole(step)
         if agree(int(missing), "MAX", self._group):
             where = f"in {self.folder} on this rank" if missing else "on another rank"
             raise CheckpointError(
@@ -110,7 +119,7 @@ class Checkpoints:
         write_whole(path, lambda partial: importlib.import_module("torch").save(dict(content), str(partial)))
         facts = {"name": path.name, "bytes": path.stat().st_size, "sha256": digest(path)}
         write_whole(self.folder / LATEST, lambda partial: partial.write_text(json.dumps(facts)))
-        steps = self._steps()
+        steps = [one for one in self._steps() if one <= step]  # a later one is of another run, or damaged
         for old in set(steps) - retained(steps, self._keep_last, self._keep_every):
             self._path(old).unlink()
 
@@ -126,15 +135,29 @@ class Checkpoints:
         return next((step for step in sorted(self._steps(), reverse=True) if self._is_whole(step)), -1)
 
     def _is_whole(self, step: int) -> bool:
-        """Whether a checkpoint has the size and digest in LATEST; whether an older one, not in LATEST, can be read."""
+        why = self._damage(step)
+        if why and own_part(self._group)[0] == 0:
+            report_not_loaded(self._path(step), why)
+        return not why
+
+    def _damage(self, step: int) -> str:
+        """How a checkpoint differs from the size and digest in LATEST; why another one cannot be read. Empty if whole.
+
+        Raises:
+            CheckpointError: the script cannot read it.
+        """
         path, latest = self._path(step), self._latest()
         try:
             if latest.get("name") == path.name:
-                return path.stat().st_size == latest.get("bytes") and digest(path) == latest.get("sha256")
+                same = path.stat().st_size == latest.get("bytes") and digest(path) == latest.get("sha256")
+                return "" if same else f"it differs from what was written, according to {LATEST}"
             _torch_load(path, "cpu")
-        except Exception:  # torch.load can raise any exception for a damaged pickle
-            return False
-        return True
+        except _DAMAGE as error:
+            return f"{type(error).__name__}: {error}"
+        except Exception as error:
+            help = "correct the script, or delete the file if it is damaged"
+            raise CheckpointError(f"{path} cannot be read: {type(error).__name__}: {error}; {help}") from error
+        return ""
 
     def _latest(self) -> Dict[str, Any]:
         try:
@@ -146,6 +169,7 @@ class Checkpoints:
 
 def _torch_load(path: Path, map_location: Any) -> Any:
     torch: Any = importlib.import_module("torch")
-    # Later versions of torch refuse a script's own classes without this argument; earlier ones do not have it.
-    has_argument = "weights_only" in torch.load.__code__.co_varnames
-    return torch.load(str(path), map_location=map_location, **({"weights_only": False} if has_argument else {}))
+    # Later versions of torch refuse a script's own classes without this argument; those before 1.13 do not have it.
+    # torch.load itself may be replaced by the script.
+    version = tuple(int(number) for number in torch.__version__.split(".")[:2])
+    return torch.load(str(path), map_location=map_location, **({"weights_only": False} if version >= (1, 13) else {}))
