@@ -188,7 +188,7 @@ def save_killed(
 
 
 def kills(folder: Path, moments: int, step: int = 2, count: int = HOSTS) -> None:
-    """The folder has a checkpoint of step 1, and a save of ``step`` is killed. If that is step 1 too, the last operations
+    """The folder has a checkpoint of step 1, and a save of ``step`` is killed. If that is 1 too, the last operations
     replace the checkpoint."""
     save_on_all(folder / "first", 1)
     before = folder / "before"

@@ -1,8 +1,11 @@
 """Unpacks model.tar.gz and output.tar.gz to a folder. A script wrote them, so their content is untrusted.
 
-Only files and folders below a new folder are created. A name that leads out of it, a link or a device is refused before
-any file appears in the final folder. So is an archive that would fill the disk: a few bytes of it can encode any number
-of files, a sparse file of any size, or headers of any length.
+Only files, folders and links below a new folder are created. A name or a link that leads out of it, or a device, is
+refused before any file appears in the final folder. So is an archive that would fill the disk: a few bytes of it can
+encode any number of files, a sparse file of any size, or headers of any length.
+
+A hard link becomes a copy of an earlier file. Symbolic links are created after all files, and none below another one,
+so no file can be written through a link. Then each is resolved.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ def unpack(archive: Path, folder: Path, *, limits: bool = True) -> None:
         limits: refuse more than MOST_BYTES of content, MOST_MEMBERS, or MOST_TIMES_LARGER the archive's bytes.
 
     Raises:
-        Refused: the archive exceeds a limit, or has a link, a device, a name that leads out of the folder, or a name
+        Refused: the archive exceeds a limit, or has a device, a name or a link that leads out of the folder, or a name
             twice; or another process is unpacking to the folder.
         EnvironmentProblem: the archive is damaged, has more bytes than are free on the disk, or the folder cannot be
             written.
@@ -91,6 +94,7 @@ class _Unpacker:
         self._most_members = MOST_MEMBERS if limits else math.inf
         self._free = shutil.disk_usage(folder).free
         self._bytes = 0  # of content, according to the headers so far
+        self._links: list[tuple[PurePosixPath, str]] = []
 
     def run(self) -> None:
         with _content(self._archive) as content:
@@ -100,13 +104,55 @@ class _Unpacker:
                     self._check_member(number, member)
                     self._create(tar, member)
                     tar.members = []  # type: ignore[attr-defined] # or tarfile keeps all headers in memory
+        self._create_links()
 
     def _create(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
-        path = self._folder / _name(self._archive, member)
+        name = _name(self._archive, member)
+        path = self._folder / name
         if member.isdir():
             path.mkdir(parents=True, exist_ok=True)
+        elif member.issym():
+            self._links.append((name, member.linkname))
+        elif member.islnk():
+            self._copy(member, path)
         else:
             _write(self._archive, tar, member, path)
+
+    def _copy(self, member: tarfile.TarInfo, path: Path) -> None:
+        try:
+            original = self._folder / checked_name(member.linkname)
+        except BadNameError as error:
+            raise self._bad_link(member.name, member.linkname, str(error)) from None
+        if not original.is_file():
+            raise self._bad_link(member.name, member.linkname, "is no earlier file of it")
+        self._count(original.stat().st_size)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            raise _twice(self._archive, member.name)
+        shutil.copy(original, path)
+
+    def _create_links(self) -> None:
+        names = {name for name, _ in self._links}
+        for name, target in self._links:
+            if not names.isdisjoint(name.parents):
+                raise self._bad_link(str(name), target, "is below another link")
+            path = self._folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                path.symlink_to(target)
+            except FileExistsError:
+                raise _twice(self._archive, str(name)) from None
+        folder = Path(os.path.realpath(self._folder))
+        for name, target in self._links:
+            is_inside = Path(os.path.realpath(folder / name)).is_relative_to(folder)
+            if PurePosixPath(target).is_absolute() or not is_inside:
+                raise self._bad_link(str(name), target, "leads out of the folder")
+
+    def _bad_link(self, name: str, target: str, why: str) -> Refused:
+        return Refused(
+            f"{self._archive} contains the link {name!r} to {target!r}, which {why}: it is not unpacked; use tar to "
+            "unpack it"
+        )
 
     def _check_member(self, number: int, member: tarfile.TarInfo) -> None:
         """Called before the member is written."""
@@ -114,7 +160,11 @@ class _Unpacker:
             raise self._refusal(f"has more than {MOST_MEMBERS} files and folders")
         if member.size < 0:
             raise tarfile.ReadError(f"{member.name!r} has a size below 0")
-        self._bytes += member.size
+        self._count(member.size)
+
+    def _count(self, count: int) -> None:
+        """Called before so many bytes of content are written."""
+        self._bytes += count
         if self._bytes > self._most:
             raise self._refusal(f"unpacks to {size(self._bytes)} or more; the limit is {size(int(self._most))}")
         if self._bytes > self._free:
@@ -176,9 +226,8 @@ def _name(archive: Path, member: tarfile.TarInfo) -> PurePosixPath:
         name = checked_name(member.name) if PurePosixPath(member.name).parts else PurePosixPath()
     except BadNameError as error:
         raise Refused(f"{archive} contains {member.name!r}, which {error}: it is not unpacked") from None
-    if not (member.isfile() or member.isdir()):
-        kind = "a link" if member.issym() or member.islnk() else "a device or pipe"
-        raise Refused(f"{archive} contains {kind}, {member.name!r}: it is not unpacked; use tar to unpack it")
+    if not (member.isfile() or member.isdir() or member.issym() or member.islnk()):
+        raise Refused(f"{archive} contains a device or pipe, {member.name!r}: it is not unpacked; use tar to unpack it")
     return name
 
 
@@ -191,6 +240,10 @@ def _write(archive: Path, tar: tarfile.TarFile, member: tarfile.TarInfo, path: P
         with path.open("xb") as file:
             shutil.copyfileobj(content, file, _BLOCK)
     except FileExistsError:
-        raise Refused(f"{archive} contains {member.name!r} twice: it is not unpacked") from None
+        raise _twice(archive, member.name) from None
     if member.mode & 0o100:
         path.chmod(path.stat().st_mode | 0o111)
+
+
+def _twice(archive: Path, name: str) -> Refused:
+    return Refused(f"{archive} contains {name!r} twice: it is not unpacked")

@@ -42,6 +42,7 @@ def pack(files: Mapping[str, Path], archive: Path) -> None:
         tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
         for name, path in files.items():
+            tar.inodes.clear()  # type: ignore[attr-defined] # or a file's second name becomes a hard link to the first
             tar.add(path, name, recursive=False, filter=plain)
 
 

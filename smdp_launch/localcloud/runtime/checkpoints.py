@@ -30,7 +30,7 @@ from smdp_launch.localcloud.runtime.tree import HostTree
 _INTERVAL = 1.0  # seconds between two syncs
 
 #: A file of a sharded checkpoint before its marker, COMPLETE: alone it is no checkpoint.
-_PART = re.compile(r"checkpoint-\d+/(?:__\d+_\d+\.distcp|\.metadata|\..*\.partial)")
+_PART = re.compile(r"checkpoint-\d+/(?:__\d+_\d+\.distcp|\.metadata(?:\.new)?|\..*\.partial)")
 
 _VANISHED = (FileNotFoundError, NotADirectoryError)  # renamed or removed while the folder is listed
 
@@ -85,6 +85,7 @@ class FolderSync:
         self._scratch = scratch
         self._report = report
         self.skipped: set[Path] = set()  # files whose names cannot be keys
+        self._links: set[Path] = set()  # that were reported
         self._done = threading.Event()
         self.restored = 0  # files that every host got
         self._until = math.inf
@@ -148,7 +149,8 @@ class FolderSync:
 
     def _upload_changes(self, copy: _Copy) -> None:
         for folder, known in zip(copy.folders, copy.known, strict=True):
-            found, is_complete = _stamps(folder)
+            found, is_complete, links = _stamps(folder)
+            self._report_links(copy, folder, links)
             for name, stamp in found.items():
                 if time.monotonic() >= self._until:
                     return
@@ -160,6 +162,14 @@ class FolderSync:
             for name in set(known) - set(found) if deletes else ():
                 self._buckets.delete(copy.bucket, copy.prefix + name)
                 del known[name]
+
+    def _report_links(self, copy: _Copy, folder: Path, links: list[Path]) -> None:
+        new = [path for path in links if path not in self._links]
+        if new:
+            self._links.update(new)
+            names = ", ".join(repr(os.fsencode(path.relative_to(folder)))[1:] for path in new[:3])
+            more = f" and {len(new) - 3} more" if new[3:] else ""
+            self._report(f"{copy.what} upload: the local cloud does not upload symbolic links: {names}{more}")
 
     def _skips(self, copy: _Copy, path: Path, name: str) -> bool:
         """Whether no object can have the file's name, which is reported once."""
@@ -190,11 +200,11 @@ def _stamp(status: os.stat_result) -> Stamp:
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def _stamps(folder: Path) -> tuple[dict[str, Stamp], bool]:
-    """The files below the folder; False where some may be missing, since they could not be listed."""
-    stamps, errors = dict[str, Stamp](), list[OSError]()
-    for root, _folders, names in os.walk(folder, onerror=errors.append):  # unlike rglob, skips folders that vanish
-        for name in names:
+def _stamps(folder: Path) -> tuple[dict[str, Stamp], bool, list[Path]]:
+    """The files below the folder; False where some may be missing, since they could not be listed; symbolic links."""
+    stamps, links, errors = dict[str, Stamp](), list[Path](), list[OSError]()
+    for root, folders, names in os.walk(folder, onerror=errors.append):  # unlike rglob, skips folders that vanish
+        for name in (*names, *folders):
             path = Path(root, name)
             try:
                 status = path.lstat()
@@ -203,4 +213,6 @@ def _stamps(folder: Path) -> tuple[dict[str, Stamp], bool]:
                 continue
             if stat.S_ISREG(status.st_mode):
                 stamps[path.relative_to(folder).as_posix()] = _stamp(status)
-    return stamps, all(isinstance(one, _VANISHED) for one in errors)
+            elif stat.S_ISLNK(status.st_mode):
+                links.append(path)
+    return stamps, all(isinstance(one, _VANISHED) for one in errors), sorted(links)

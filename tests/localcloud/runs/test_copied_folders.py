@@ -82,6 +82,26 @@ def test_model_without_archive_is_preserved(cloud: Cloud) -> None:
     assert sorted(path.read_text() for path in results.glob("algo-1/ml/model/*")) == ["weights", "weights"]
 
 
+def test_symbolic_links_are_reported_once(cloud: Cloud, tmp_path: Path) -> None:
+    request = {"CheckpointConfig": {"S3Uri": f"s3://{BUCKET}/links/"}}
+    folder = tmp_path / "algo-1/ml/checkpoints"
+    (folder / "step").mkdir(parents=True)
+    (folder / "step/weights").touch()
+    (folder / "last.ckpt").symlink_to("step/weights")
+    (folder / "last").symlink_to("step")
+    buckets, reported = Buckets(StateFolder(cloud.state_dir)), list[str]()
+    sync = FolderSync(
+        request, [HostTree("algo-1", tmp_path / "algo-1")], buckets, tmp_path / "scratch", reported.append
+    )
+    try:
+        sync.finish()
+        sync.finish()
+    finally:
+        buckets.close()
+    assert cloud.keys("links/") == ["links/step/weights"]
+    assert reported == ["Checkpoint upload: the local cloud does not upload symbolic links: 'last', 'last.ckpt'"]
+
+
 def test_checkpoints_of_a_folder_that_cannot_be_listed_stay_in_the_bucket(cloud: Cloud, tmp_path: Path) -> None:
     request = {"CheckpointConfig": {"S3Uri": f"s3://{BUCKET}/listed/"}}
     step = tmp_path / "algo-1/ml/checkpoints/step"

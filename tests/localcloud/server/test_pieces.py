@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import shutil
+import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from smdp_launch.jobs.transfer.unpack import unpack
 from smdp_launch.localcloud.host_log import _BACKLOG, HostLog
 from smdp_launch.localcloud.runtime import artifacts, channels, outcome
 from smdp_launch.localcloud.runtime.checkpoints import _stamps
@@ -207,9 +209,25 @@ def test_checkpoint_listing_reports_a_folder_that_cannot_be_read(tmp_path: Path)
     assert _stamps(tmp_path)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
     try:
-        assert _stamps(tmp_path) == ({}, False)
+        assert _stamps(tmp_path) == ({}, False, [])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_archive_has_no_hard_links_and_is_unpacked_by_download(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/epoch3").write_bytes(b"weights")
+    (tmp_path / "model/best").hardlink_to(tmp_path / "model/epoch3")
+    (tmp_path / "model/last").symlink_to("epoch3")
+    artifacts.pack(artifacts.merged([tmp_path / "model"]), tmp_path / "model.tar.gz")
+    with tarfile.open(tmp_path / "model.tar.gz") as tar:
+        assert {one.name: one.type for one in tar} == {
+            "best": tarfile.REGTYPE, "epoch3": tarfile.REGTYPE, "last": tarfile.SYMTYPE,
+        }  # fmt: skip
+    unpack(tmp_path / "model.tar.gz", tmp_path / "unpacked")
+    assert {one.name: one.read_bytes() for one in (tmp_path / "unpacked").iterdir()} == dict.fromkeys(
+        ("best", "epoch3", "last"), b"weights"
+    )
 
 
 def test_location_of_results_is_whole_after_a_long_reason() -> None:
@@ -231,7 +249,7 @@ def test_checkpoint_listing_survives_folders_that_vanish(tmp_path: Path) -> None
     thread.start()
     try:
         for _ in range(3000):
-            found, is_complete = _stamps(tmp_path)
+            found, is_complete, _ = _stamps(tmp_path)
             assert "kept" in found and is_complete
     finally:
         done.set()

@@ -26,19 +26,40 @@ def packed(path: Path, *members: tarfile.TarInfo) -> Path:
     return path
 
 
+def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:
+    return member(name, type=kind, linkname=target)
+
+
 @pytest.mark.parametrize(
     ("unsafe", "message"),
     [
         (member("../escaped"), "leads out of the folder"),
         (member("/tmp/escaped"), "leads out of the folder"),
         (member("a/../../escaped"), "leads out of the folder"),
-        (member("link", type=tarfile.SYMTYPE, linkname="/etc/passwd"), "contains a link"),
-        (member("link", type=tarfile.LNKTYPE, linkname="fine"), "contains a link"),
+        (link("link", "/etc/passwd"), "contains the link 'link' to '/etc/passwd', which leads out of the folder"),
+        (link("a/link", "../../escaped"), "which leads out of the folder"),
+        (link("fine", "a"), "contains 'fine' twice"),
+        (link("link", "later", tarfile.LNKTYPE), "which is no earlier file of it"),
+        (link("link", "../model.tar.gz", tarfile.LNKTYPE), "leads out of the folder"),
+        (link("fine", "fine", tarfile.LNKTYPE), "contains 'fine' twice"),
         (member("pipe", type=tarfile.FIFOTYPE), "a device or pipe"),
         (member("null", type=tarfile.CHRTYPE, devmajor=1, devminor=3), "a device or pipe"),
         (member("fine"), "twice"),
     ],
-    ids=["up", "absolute", "up-again", "symlink", "hardlink", "pipe", "device", "twice"],
+    ids=[
+        "up",
+        "absolute",
+        "up-again",
+        "symlink",
+        "symlink-up",
+        "symlink-twice",
+        "hardlink",
+        "hardlink-up",
+        "hardlink-twice",
+        "pipe",
+        "device",
+        "twice",
+    ],
 )
 def test_archive_with_unsafe_member_is_refused(tmp_path: Path, unsafe: tarfile.TarInfo, message: str) -> None:
     archive = packed(tmp_path / "model.tar.gz", member("fine"), unsafe)
@@ -46,6 +67,40 @@ def test_archive_with_unsafe_member_is_refused(tmp_path: Path, unsafe: tarfile.T
         unpack(archive, tmp_path / "model")
     assert [one.name for one in tmp_path.iterdir()] == ["model.tar.gz"]
     assert not (tmp_path.parent / "escaped").exists()
+
+
+def test_links_within_the_folder_are_unpacked(tmp_path: Path) -> None:
+    archive = packed(
+        tmp_path / "model.tar.gz", member("epoch/3"), link("best", "epoch/3"), link("all/last", "../epoch"),
+        link("copy", "epoch/3", tarfile.LNKTYPE), link("all/dangling", "nothing"),
+    )  # fmt: skip
+    unpack(archive, tmp_path / "model")
+    model = tmp_path / "model"
+    assert [(model / name).read_bytes() for name in ("best", "all/last/3", "copy")] == [b"x" * 10] * 3
+    assert [(model / name).is_symlink() for name in ("best", "all/last", "all/dangling", "copy")] == [True] * 3 + [
+        False
+    ]
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [link("d", ".."), link("d/escaped", "a")],
+        [link("d", ".."), member("d/escaped")],
+        [link("a", "b/../.."), link("b", ".")],
+    ],
+    ids=["link", "file", "two-links"],
+)
+def test_nothing_is_written_through_a_link(tmp_path: Path, members: list[tarfile.TarInfo]) -> None:
+    (tmp_path / "in").mkdir()
+    assert_refused(packed(tmp_path / "in/model.tar.gz", *members), Refused, "it is not unpacked")
+    assert [one.name for one in tmp_path.iterdir()] == ["in"]
+
+
+def test_hard_links_count_for_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("smdp_launch.jobs.transfer.unpack.MOST_BYTES", 25)
+    links = [link(f"{number}", "fine", tarfile.LNKTYPE) for number in range(2)]
+    assert_refused(packed(tmp_path / "model.tar.gz", member("fine"), *links), Refused, "the limit is 25 B")
 
 
 def assert_refused(archive: Path, error: type[Exception], message: str) -> None:
