@@ -143,6 +143,8 @@ class Training:
         failure = self._failure(child)
         if failure:
             self._report(failure)
+        elif child.exit_status and child.exit_status.succeeded and child.pid not in self._supervisor.signalled:
+            self._hang_watch.exited(self.job.layout.ranks[self.children.index(child)])
 
     def _report(self, failure: Failure) -> None:
         if failure.rank not in self._reported:

@@ -3,7 +3,7 @@
     a rank makes no progress for its limit       the stacks of all processes, the event `hang`, and the cause in the log
     for twice its limit, if hangs end the job     the first host ends the job; the failure text names the cause
     a rank may compute after its last step        the job is ended up to `_LONGEST_DELAY_S` later
-    it makes progress again                       a line says so
+    it makes progress again, or exits with 0      a line says so
 
 The supervisor's loop passes the lines and calls `turn`, which does not block: a thread reads the stacks. Each host
 sends what its ranks do to the first host, which names the rank that all others wait for.
@@ -96,6 +96,10 @@ class HangWatch:
             if progress.is_done:
                 self._end_watch()
 
+    def exited(self, rank: int) -> None:
+        """A worker has exited successfully, and not because the supervisor has sent it a signal: it does not hang."""
+        self._ranks[rank].last = time.monotonic()
+
     def turn(self) -> None:
         """Called by the supervisor's loop, at least each second."""
         if not self._is_on:
@@ -106,7 +110,10 @@ class HangWatch:
             return
         hanging = self._hanging(now, 1)
         if self._reported_at is not None and not hanging:
-            if self._thread is None or not self._thread.is_alive():  # else the report would follow its end
+            # Ranks that have only been killed, as when the job is stopped, have hung until their end.
+            progressed = any((one.last or 0.0) > self._reported_at for one in self._ranks.values())
+            is_reporting = self._thread is not None and self._thread.is_alive()
+            if progressed and not is_reporting:  # else the report would follow its end
                 self._resume(now)
         elif self._reported_at is None and hanging:
             self._reported_at = now
@@ -139,7 +146,8 @@ class HangWatch:
             own = set(self._ranks)
             self._states = {rank: state for rank, state in self._states.items() if rank not in own}
         self._send({"hang": "over"})
-        self._console.say(f"hang: the ranks of this host make progress again, {lasted:.0f} s after the report")
+        do = "make progress again" if self._running() else "have exited successfully"
+        self._console.say(f"hang: the ranks of this host {do}, {lasted:.0f} s after the report")
         self._console.event("hang", what="over", seconds=round(lasted, 1))
 
     # --- What is reported ---

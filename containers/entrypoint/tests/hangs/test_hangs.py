@@ -72,6 +72,26 @@ def test_hang_is_reported_with_the_stack_and_the_job_continues(host: Host, tmp_p
     assert host.failure == ""
 
 
+def test_hang_of_a_stopped_job_is_never_over(host: Host, tmp_path: Path) -> None:
+    host.job(WAITS).start(GO=str(tmp_path / "go"), **LIMITS)
+    host.wait_for_line('"what": "reported"')
+    assert host.process is not None
+    host.process.send_signal(signal.SIGTERM)
+    assert host.wait() == 128 + signal.SIGTERM, host.text
+    assert [event["what"] for event in host.events("hang")] == ["reported"]
+    assert "make progress again" not in host.text
+
+
+def test_hang_is_over_if_the_script_exits_successfully(host: Host, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    host.job(WAITS.replace("steps(20, 40)", "")).start(GO=str(go), **LIMITS)
+    host.wait_for_line('"what": "reported"')
+    go.touch()
+    assert host.wait() == 0, host.text
+    assert [event["what"] for event in host.events("hang")] == ["reported", "over"]
+    assert "hang: the ranks of this host have exited successfully" in host.text
+
+
 def test_rank_that_never_returns_to_python_is_reported_and_ends_the_job(host: Host) -> None:
     assert host.job(NATIVE).run(SMDP_HANG="end", **LIMITS) == 1
     first, *stack = host.failure.splitlines()
