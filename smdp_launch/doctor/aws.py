@@ -6,14 +6,20 @@ import os
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smdp_launch.doctor import limits
 from smdp_launch.doctor.results import CheckResult
 from smdp_launch.secret_forms import without_forms
 
+if TYPE_CHECKING:
+    from botocore.session import Session
+
 _MOST_SKEW = 300  # seconds, from which AWS refuses signatures
 _LARGE_SKEW = 60  # seconds
+_ENDPOINT = "AWS_ENDPOINT_URL"
+#: By the name of the key ID, the name of the secret that must stand beside it.
+_SECRETS = {"AWS_ACCESS_KEY_ID": "AWS_SECRET_ACCESS_KEY", "aws_access_key_id": "aws_secret_access_key"}
 _INSTANCE = "none in variables and files; an EC2 instance or container may provide some, which --aws tries"
 
 
@@ -30,11 +36,12 @@ def configuration(environ: Mapping[str, str]) -> Iterator[CheckResult]:
         yield CheckResult("aws", "warning", str(error), "correct the file, or name another with AWS_CONFIG_FILE")
         return
     if session.profile is not None and profile not in profiles:
-        fix = f"use one of these profiles: {', '.join(sorted(profiles)) or 'none'}"
+        known = ", ".join(sorted(profiles))
+        fix = f"use one of these profiles: {known}" if known else "no file has a profile; remove the variable"
         yield CheckResult("aws", "warning", f"there is no profile {profile}", fix, "unset AWS_PROFILE")
         return
     section, region = profiles.get(profile, {}), session.get_config_variable("region")
-    source = credentials_source(environ, section)
+    source, missing = credentials_source(environ, section)
     text = (
         f"profile {profile}, region {region or 'none (a job file names its own)'}, credentials: {source or _INSTANCE}"
     )
@@ -46,41 +53,58 @@ def configuration(environ: Mapping[str, str]) -> Iterator[CheckResult]:
             "set AWS_PROFILE, or save keys",
             "aws configure",
         )
+    elif missing is not None:
+        fix = f"set {missing} too, or remove the key ID"
+        yield CheckResult("aws", "warning", f"{text} without {missing}, which AWS's libraries refuse", fix)
     else:
         yield CheckResult("aws", "ok", text)
-    endpoint = environ.get("AWS_ENDPOINT_URL")
-    if endpoint:
-        fix = "remove the variable for launches on AWS"
-        text = f"AWS_ENDPOINT_URL is {without_forms(endpoint)}"
-        yield CheckResult("aws endpoint", "warning", text, fix, "unset AWS_ENDPOINT_URL")
+    yield from _endpoints(session, environ, section)
 
 
-def credentials_source(environ: Mapping[str, str], section: Mapping[str, Any]) -> str | None:
-    """Where botocore would find credentials first; None if neither variables nor files have any.
+def _endpoints(session: Session, environ: Mapping[str, str], section: Mapping[str, Any]) -> Iterator[CheckResult]:
+    """The addresses that AWS's libraries use in place of AWS's own."""
+    if session.get_config_variable("ignore_configured_endpoint_urls"):
+        return
+    variables = [name for name in sorted(environ) if _is_endpoint(name) and environ[name]]
+    found = {name: environ[name] for name in variables}
+    services = session.full_config.get("services", {}).get(section.get("services"), {})
+    for service, settings in {"": section, **services}.items():
+        if isinstance(settings, Mapping) and settings.get("endpoint_url"):
+            found[f"endpoint_url of {f'{service} in ' if service else ''}the profile"] = settings["endpoint_url"]
+    if found:
+        text = ", ".join(f"{name} is {without_forms(str(url))}" for name, url in found.items())
+        fix = f"remove {'this setting' if len(found) == 1 else 'these settings'} for launches on AWS"
+        yield CheckResult("aws endpoint", "warning", text, fix, f"unset {' '.join(variables)}" if variables else None)
+
+
+def _is_endpoint(name: str) -> bool:
+    return name == _ENDPOINT or name.startswith(f"{_ENDPOINT}_")
+
+
+def credentials_source(environ: Mapping[str, str], section: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """Where botocore would find credentials first, and the name of the secret key if it is missing there. No source if
+    neither variables nor files have any.
 
     Args:
         section: of the profile, from both files of the AWS configuration.
     """
-    named = environ.get("AWS_PROFILE") or environ.get("AWS_DEFAULT_PROFILE")
-    if environ.get("AWS_ACCESS_KEY_ID") and not named:
-        return "the variable AWS_ACCESS_KEY_ID"
-    sources = {
-        "role_arn": "a role that the profile assumes",
-        "sso_session": "IAM Identity Center (`aws sso login`)",
-        "sso_start_url": "IAM Identity Center (`aws sso login`)",
-        "aws_access_key_id": "keys in the profile",
-        "credential_process": "a program that the profile names",
-    }
-    found = next((text for key, text in sources.items() if section.get(key)), None)
-    if found is not None:
-        return found
-    variables = {
-        "AWS_ACCESS_KEY_ID": "the variable AWS_ACCESS_KEY_ID",
-        "AWS_WEB_IDENTITY_TOKEN_FILE": "a web identity token",
-        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "the container's credentials",
-        "AWS_CONTAINER_CREDENTIALS_FULL_URI": "the container's credentials",
-    }
-    return next((text for name, text in variables.items() if environ.get(name)), None)
+    sources: tuple[tuple[Mapping[str, Any], str, str], ...] = (
+        (environ, "AWS_ACCESS_KEY_ID", "the variable AWS_ACCESS_KEY_ID"),
+        (section, "role_arn", "a role that the profile assumes"),
+        (environ, "AWS_WEB_IDENTITY_TOKEN_FILE", "a web identity token"),
+        (section, "sso_session", "IAM Identity Center (`aws sso login`)"),
+        (section, "sso_start_url", "IAM Identity Center (`aws sso login`)"),
+        (section, "aws_access_key_id", "keys in the profile"),
+        (section, "login_session", "a session of the AWS console (`aws login`)"),
+        (section, "credential_process", "a program that the profile names"),
+        (environ, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "the container's credentials"),
+        (environ, "AWS_CONTAINER_CREDENTIALS_FULL_URI", "the container's credentials"),
+    )
+    for where, name, text in sources:
+        if where.get(name):
+            secret = _SECRETS.get(name)
+            return text, secret if secret is not None and not where.get(secret) else None
+    return None, None
 
 
 def account() -> Iterator[CheckResult]:

@@ -84,6 +84,9 @@ def test_report_omits_secrets_and_accounts_wherever_they_are(
     assert hidden.found == shown
 
 
+KEYS = {"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "B"}
+
+
 def test_password_in_an_address_is_not_shown(no_aws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "https://ann:hunter2@127.0.0.1:9")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "A")
@@ -125,21 +128,25 @@ def test_report_has_one_line_for_each_check(smdp_launch: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environ", "section", "source"),
+    ("environ", "section", "source", "missing"),
     [
-        ({"AWS_ACCESS_KEY_ID": "A"}, {}, "the variable AWS_ACCESS_KEY_ID"),
-        ({"AWS_ACCESS_KEY_ID": "A", "AWS_PROFILE": "b"}, {"aws_access_key_id": "B"}, "keys in the profile"),
-        ({}, {"role_arn": "r", "source_profile": "s"}, "a role that the profile assumes"),
-        ({}, {"sso_session": "s"}, "IAM Identity Center (`aws sso login`)"),
-        ({}, {"credential_process": "p"}, "a program that the profile names"),
-        ({"AWS_WEB_IDENTITY_TOKEN_FILE": "f"}, {}, "a web identity token"),
-        ({}, {"region": "us-east-1"}, None),
+        (KEYS, {}, "the variable AWS_ACCESS_KEY_ID", None),
+        ({**KEYS, "AWS_PROFILE": "b"}, {"aws_access_key_id": "B"}, "the variable AWS_ACCESS_KEY_ID", None),
+        ({"AWS_ACCESS_KEY_ID": "A"}, {}, "the variable AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+        ({}, {"aws_access_key_id": "B", "aws_secret_access_key": "s"}, "keys in the profile", None),
+        ({}, {"aws_access_key_id": "B"}, "keys in the profile", "aws_secret_access_key"),
+        ({}, {"role_arn": "r", "source_profile": "s"}, "a role that the profile assumes", None),
+        ({}, {"sso_session": "s"}, "IAM Identity Center (`aws sso login`)", None),
+        ({}, {"login_session": "arn"}, "a session of the AWS console (`aws login`)", None),
+        ({}, {"credential_process": "p"}, "a program that the profile names", None),
+        ({"AWS_WEB_IDENTITY_TOKEN_FILE": "f"}, {}, "a web identity token", None),
+        ({}, {"region": "us-east-1"}, None, None),
     ],
 )
 def test_source_of_credentials_is_found_without_a_call(
-    environ: dict[str, str], section: dict[str, str], source: str | None
+    environ: dict[str, str], section: dict[str, str], source: str | None, missing: str | None
 ) -> None:
-    assert aws.credentials_source(environ, section) == source
+    assert aws.credentials_source(environ, section) == (source, missing)
 
 
 @pytest.fixture
@@ -159,6 +166,30 @@ def test_unknown_profile_is_a_warning_with_the_known_ones(no_aws: Path, monkeypa
     (found,) = aws.configuration({"AWS_PROFILE": "wrok"})
     assert (found.verdict, found.found) == ("warning", "there is no profile wrok")
     assert found.fix == "use one of these profiles: work"
+
+
+def test_unknown_profile_without_any_profile_has_a_readable_fix(no_aws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "work")
+    (found,) = aws.configuration({"AWS_PROFILE": "work"})
+    assert (found.fix, found.command) == ("no file has a profile; remove the variable", "unset AWS_PROFILE")
+
+
+def test_key_id_without_its_secret_is_a_warning(no_aws: Path) -> None:
+    (found,) = aws.configuration({"AWS_ACCESS_KEY_ID": "A"})
+    assert (found.verdict, found.fix) == ("warning", "set AWS_SECRET_ACCESS_KEY too, or remove the key ID")
+    assert "the variable AWS_ACCESS_KEY_ID without AWS_SECRET_ACCESS_KEY" in found.found
+
+
+def test_every_address_of_the_configuration_is_a_warning(no_aws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = "endpoint_url = http://u:p@127.0.0.1:1\nservices = own\n"
+    no_aws.write_text(f"[default]\n{settings}[services own]\ns3 =\n  endpoint_url = http://127.0.0.1:2\n")
+    environ = {**KEYS, "AWS_ENDPOINT_URL_STS": "http://127.0.0.1:3", "AWS_ENDPOINT_URL_S3": ""}
+    _, found = aws.configuration(environ)
+    assert (found.name, found.verdict, found.command) == ("aws endpoint", "warning", "unset AWS_ENDPOINT_URL_STS")
+    assert found.found.startswith("AWS_ENDPOINT_URL_STS is http://127.0.0.1:3, endpoint_url of the profile is ")
+    assert "u:p" not in found.found and "endpoint_url of s3 in the profile is http://127.0.0.1:2" in found.found
+    monkeypatch.setenv("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true")
+    assert [one.name for one in aws.configuration(environ)] == ["aws"]
 
 
 def test_broken_configuration_file_is_a_warning(no_aws: Path) -> None:
