@@ -212,7 +212,8 @@ class FollowSession:
         return result
 
     def _describe(self, view: View, described: Description) -> None:
-        if self._shown.description is None:
+        known = self._shown.description
+        if known is None or known.instance_type != described.instance_type:  # one of several types has been selected
             self._shown.price = price_of(described, self.options.where, self.options.prices)
         self._shown.description = described
         if self.layout is None:

@@ -8,8 +8,8 @@ from smdp_launch.jobs.status.description import Description, billed_seconds
 
 
 def price_of(described: Description, where: str, prices: PriceTable | None = None) -> float | None:
-    """USD an hour of one host, with several groups the mean of all: from the table, else from the launch. None for a
-    local run, or if it is unknown."""
+    """USD an hour of one host, with several groups the mean of all: from the table, else from the launch. The highest
+    price while the service has not selected one of several types. None for a local run, or if it is unknown."""
     if where == LOCAL:
         return None
     if prices is not None and described.types:
@@ -17,7 +17,7 @@ def price_of(described: Description, where: str, prices: PriceTable | None = Non
     if prices is not None and described.instance_type is not None:
         return prices.hourly(where, described.instance_type)
     launched = find_launch(described.job)
-    return launched.price if launched is not None else None
+    return launched.price_of(described.instance_type) if launched is not None else None
 
 
 def usd(described: Description, price: float | None) -> float | None:

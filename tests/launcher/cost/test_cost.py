@@ -11,17 +11,22 @@ from typing import Any
 
 import pytest
 
+from smdp_launch.cli.render.job.follow import FollowView
+from smdp_launch.cli.shared.follow_session import Answer, FollowSession, RunOptions
 from smdp_launch.errors import ExitCode
 from smdp_launch.jobs.records.endpoints import Served, exact_time, record_deleted, record_served
 from smdp_launch.jobs.records.history import record_end, record_launch, record_retained
 from smdp_launch.jobs.records.lines import Retained
 from smdp_launch.jobs.records.outcome import outcome
 from smdp_launch.jobs.spending.groups import start_of_week, week_of
+from smdp_launch.jobs.status.cost import price_of
+from smdp_launch.jobs.status.description import description
 from tests.conftest import JOB, Command, clean_environment, write_job
 from tests.support.json_documents import the_document
 from tests.support.services.cloud import Cloud, as_the_service
 from tests.support.services.faulty_service import cloud_with_data
 from tests.support.services.price_list import PriceList, product
+from tests.support.services.scripted_service import ScriptedService
 from tests.support.services.webhook import Webhook
 
 P4D, P3DN = "ml.p4d.24xlarge", "ml.p3dn.24xlarge"
@@ -151,6 +156,24 @@ def test_price_of_the_type_that_a_job_got_is_used(smdp_launch: Command, job_fold
     (job_folder / "own.yaml").write_text("{date: 2026-11-09, source: ours, prices: {us-east-1: {ml.p3dn.24xlarge: 3}}}")
     found = costs(smdp_launch(*OFFLINE, "--prices", "own.yaml"))["fallback"]
     assert (found["usd"], found["price_source"]) == (6.0, "ours, 2026-11-09")
+
+
+def test_status_and_follow_use_the_price_of_the_type_that_a_job_got(
+    job_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(job_folder)
+    launched("fallback", price=20.0, prices={P4D: 20.0, P3DN: 8.0}, instance_type=None)
+    answer = {"TrainingJobName": "fallback", "TrainingJobStatus": "InProgress", "CreationTime": MOMENT}
+    pending = description({**answer, "ResourceConfig": {}}, MOMENT)
+    selected = description({**answer, "ResourceConfig": {"SelectedInstanceType": P3DN}}, MOMENT)
+    assert (price_of(pending, "us-east-1"), price_of(selected, "us-east-1")) == (20.0, 8.0)
+    clients, options = ScriptedService().clients(), RunOptions("us-east-1")
+    session, view = FollowSession(clients, "fallback", None, Answer.DETACH, options=options), FollowView(None)
+    shown = []
+    for one in (pending, selected, selected):
+        session._describe(view, one)
+        shown.append(session._shown.price)
+    assert shown == [20.0, 8.0, 8.0]
 
 
 @pytest.mark.usefixtures("history")
