@@ -73,13 +73,19 @@ class Blame:
 
 
 def blame_job(
-    ranks: Sequence[RankPeriod], input_cause: str, batch_s: Sequence[float | None], *, no_pause: bool = False
+    ranks: Sequence[RankPeriod],
+    input_cause: str,
+    batch_s: Sequence[float | None],
+    *,
+    no_pause: bool = False,
+    alone: bool = False,
 ) -> Blame:
     """Of the whole job; ``ranks`` are not empty.
 
     Args:
         batch_s: seconds of the loader of each rank for a batch, divided by its workers; None: unknown.
         no_pause: the loaders of all ranks work all the time, so their rate is the job's.
+        alone: the job has one worker. It exchanges with no other one: its work on the gradients is computing.
     """
     step_s = middle(one.step_s for one in ranks)
     alike = _alike(batch_s)
@@ -105,16 +111,18 @@ def blame_job(
             seconds["exchanges"] -= arrivals
             seconds[input_cause] += arrivals
     else:
-        seconds["exchanges"] = critical.per_step("exchange")
+        seconds["exchanges"] = 0.0 if alone else critical.per_step("exchange")
         seconds["computing"] += max(0.0, step_s - known - seconds["exchanges"])
     return _scaled(seconds, step_s, slowest)
 
 
-def blame_rank(rank: RankPeriod, input_cause: str, job: Blame) -> Blame:
+def blame_rank(rank: RankPeriod, input_cause: str, job: Blame, *, alone: bool = False) -> Blame:
     """Of one rank. Its wait for exchanges is the network's up to what the job blames on it; the rest is for others."""
     seconds = dict.fromkeys(CAUSES, 0.0)
     seconds["computing"] = sum(rank.per_step(name) for name in STEADY if name != "input")
     wait = rank.per_step("exchange")
+    if alone:
+        seconds["computing"], wait = seconds["computing"] + wait, 0.0
     for cause, own in ((input_cause, rank.per_step("input")), *((RARE[name], rank.per_step(name)) for name in RARE)):
         of_others = min(wait, max(0.0, job.seconds[cause] - own))
         seconds[cause] = own + of_others

@@ -8,11 +8,7 @@ from statistics import median
 
 from smdp_launch.run_metrics.run import PHASES, HostMetrics, RankMetrics, RunMetrics
 from smdp_launch.run_metrics.series import Window
-
-#: Numbers outside are no seconds, bytes or counts of a job. The limits keep sums and quotients finite.
-_LEAST, _MOST = 1e-9, 1e18
-#: So many windows must remain before the last one, in which the script also ends, is left out.
-_ENOUGH = 4
+from smdp_launch.run_metrics.steady import MOST, clean, is_long, steady, within
 
 
 @dataclass(frozen=True)
@@ -84,18 +80,14 @@ class Period:
 
 
 def period(metrics: RunMetrics) -> Period:
-    """The steady part of a run. The warm-up lasts until the end of the first window with a step, on all ranks."""
-    chosen = {rank: _trained(one.timing.windows) for rank, one in metrics.ranks.items()}
-    chosen = {rank: windows for rank, windows in chosen.items() if windows}
-    if not chosen:
+    """The steady part of a run."""
+    used = steady(metrics)
+    if used is None:
         return Period([], {}, _silent(metrics, set()))
-    begin = max(windows[0].end if len(windows) > 2 else windows[0].begin for windows in chosen.values())
-    end = min(windows[-2].end if len(windows) > _ENOUGH else windows[-1].end for windows in chosen.values())
-    used = {rank: _within(windows, begin, end) for rank, windows in sorted(chosen.items())}
-    ranks = [_rank(metrics.ranks[rank], windows) for rank, windows in used.items()]
-    hosts = {name: _host(one, begin, end) for name, one in sorted(metrics.hosts.items())}
+    ranks = [_rank(metrics.ranks[rank], windows) for rank, windows in used.windows.items()]
+    hosts = {name: _host(one, used.begin, used.end) for name, one in sorted(metrics.hosts.items())}
     found = [one for one in ranks if one is not None]
-    warm_up = max(_before(metrics.ranks[rank].timing.windows, windows[0]) for rank, windows in used.items())
+    warm_up = max(_before(metrics.ranks[rank].timing.windows, windows[0]) for rank, windows in used.windows.items())
     return Period(found, hosts, _silent(metrics, {one.rank for one in found}), warm_up)
 
 
@@ -109,24 +101,6 @@ def _silent(metrics: RunMetrics, heard: set[int]) -> list[int]:
     return sorted((set(world) | set(metrics.ranks)) - heard)
 
 
-def _done(window: Window) -> float:
-    values = window.values
-    return max(_clean(values.get("steps")), _clean(values.get("batches")))
-
-
-def _trained(windows: list[Window]) -> list[Window]:
-    """From the first window with a step to the last one."""
-    with_steps = [index for index, one in enumerate(windows) if _done(one) > 0 and _LEAST < one.seconds < _MOST]
-    if not with_steps:
-        return []
-    return [one for one in windows[with_steps[0] : with_steps[-1] + 1] if _LEAST < one.seconds < _MOST]
-
-
-def _within(windows: list[Window], begin: float, end: float) -> list[Window]:
-    """The windows with their middle in the period; all if there is none, since the ranks' windows are not aligned."""
-    return [one for one in windows if begin <= (one.begin + one.end) / 2 <= end] or windows
-
-
 def _rank(metrics: RankMetrics, windows: list[Window]) -> RankPeriod | None:
     sums = _sums(windows)
     steps = sums.get("steps") or sums.get("batches") or 0.0
@@ -138,7 +112,7 @@ def _rank(metrics: RankMetrics, windows: list[Window]) -> RankPeriod | None:
     if named > seconds:  # an event of another version, or a broken one: keep the proportions
         phases = {name: value * (seconds / named) for name, value in phases.items()}
     phases["other"] += max(0.0, seconds - sum(phases.values()))
-    engine = _sums(_within(metrics.engine.windows, windows[0].begin, windows[-1].end))
+    engine = _sums(within(metrics.engine.windows, windows[0].begin, windows[-1].end))
     return RankPeriod(
         metrics.rank,
         metrics.host,
@@ -159,10 +133,9 @@ def _transfer_share(engine: Mapping[str, float]) -> float | None:
 
 
 def _host(metrics: HostMetrics, begin: float, end: float) -> HostPeriod:
-    windows = [one for one in metrics.resources.windows if _LEAST < one.seconds < _MOST]
-    windows = _within(windows, begin, end)
+    windows = within([one for one in metrics.resources.windows if is_long(one)], begin, end)
     sums, seconds = _sums(windows), sum(one.seconds for one in windows)
-    cores = _clean(metrics.last.get("cores")) or None
+    cores = clean(metrics.last.get("cores")) or None
     busy = sums["cpu_s"] / seconds if seconds > 0 and "cpu_s" in sums else None
     return HostPeriod(metrics.name, seconds, cores, busy, sums, dict(metrics.last), dict(metrics.modes))
 
@@ -171,12 +144,8 @@ def _sums(windows: Iterable[Window]) -> dict[str, float]:
     sums: dict[str, float] = {}
     for one in windows:
         for name, value in one.values.items():
-            sums[name] = min(_MOST, sums.get(name, 0.0) + _clean(value))
+            sums[name] = min(MOST, sums.get(name, 0.0) + clean(value))
     return sums
-
-
-def _clean(value: float | None) -> float:
-    return min(value, _MOST) if value is not None and value > _LEAST else 0.0
 
 
 def middle(values: Iterable[float]) -> float:

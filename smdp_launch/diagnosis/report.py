@@ -26,6 +26,7 @@ EXIT_CODES = {
     "logging": 27,
     "evaluation": 28,
     "unknown": 29,
+    "hang": 30,
 }
 
 
@@ -54,6 +55,7 @@ def diagnosis_json(verdict: Verdict, job: str | None) -> dict[str, Any]:
         "figures": [{"name": name, "value": value} for name, value in figures(verdict)],
         "advice": advice(verdict),
         "missing": list(verdict.missing),
+        "hang": verdict.hang.to_json() if verdict.hang is not None else None,
         "workers": [_worker_json(one) for one in verdict.workers],
     }
 

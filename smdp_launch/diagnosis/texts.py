@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from smdp_launch.diagnosis.blame import INPUT
 from smdp_launch.diagnosis.loading import Loading
-from smdp_launch.diagnosis.verdict import LEAST, UNKNOWN, Verdict, WorkerVerdict
+from smdp_launch.diagnosis.verdict import LEAST, Verdict, WorkerVerdict
 from smdp_launch.units import count, listed, size
 
 #: What each cause takes time for.
@@ -31,7 +31,9 @@ _MOST_RANKS = 4
 
 def sentence(verdict: Verdict) -> str:
     """The verdict in one sentence."""
-    if verdict.cause == UNKNOWN:
+    if verdict.hang is not None:
+        return verdict.hang.sentence
+    if not verdict.is_of_speed:
         return "The cause is unknown: there is not enough data."
     time = f"{percent(verdict.share)} of the time"
     if verdict.cause == "computing":
@@ -72,7 +74,7 @@ def figures(verdict: Verdict) -> list[tuple[str, str]]:
     if verdict.step_s is not None:
         read = f"{verdict.seconds_read:.0f} s and {count(verdict.steps, 'step')} read"
         rows.append(("step", f"{milliseconds(verdict.step_s)} ({read}, after {verdict.warm_up:.0f} s of warm-up)"))
-    if verdict.cause not in (UNKNOWN, "computing"):
+    if verdict.is_of_speed and verdict.cause != "computing":
         rows.append(("blamed", f"{milliseconds(verdict.seconds)} of each step, {percent(verdict.share)}"))
     if verdict.shares:
         largest = sorted(verdict.shares.items(), key=lambda item: -item[1])
@@ -100,7 +102,7 @@ def _sure(verdict: Verdict) -> str:
 
 def hedged(verdict: Verdict) -> str:
     """The sentence, with a word on how sure it is where no figures stand beside it."""
-    if verdict.cause == UNKNOWN or verdict.sure != "low":
+    if not verdict.is_of_speed or verdict.sure != "low":
         return sentence(verdict)
     return f"{sentence(verdict)} This is not sure: `smdp-launch diagnose` shows the figures."
 

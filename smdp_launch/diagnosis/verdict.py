@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from smdp_launch.diagnosis.blame import CAUSES, INPUT, Blame, Slowest, blame_job, blame_rank
 from smdp_launch.diagnosis.loading import Loading, loading
 from smdp_launch.diagnosis.period import HostPeriod, Period, RankPeriod, period
+from smdp_launch.run_metrics.hangs import Hang
 from smdp_launch.run_metrics.run import RunMetrics
 
 UNKNOWN = "unknown"
+#: The job makes no progress, so nothing limits its speed.
+HANG = "hang"
 #: A cause that takes less than this share of the time does not hold the job back.
 LEAST = 0.1
 #: Distance to the next cause and number of windows from which a verdict is sure.
@@ -49,19 +52,20 @@ class Verdict:
     """Of a job.
 
     Args:
-        cause: one of ``CAUSES``, or ``unknown``.
+        cause: one of ``CAUSES``, ``hang`` or ``unknown``.
         share: of the time, 0 to 1.
         seconds: a step that the cause takes.
         gain: throughput without the cause, as a factor of the present one; at most.
         sure: ``high``, ``medium`` or ``low``.
-        shares: of the time by cause; they sum to 1, or are empty for ``unknown``.
+        shares: of the time by cause; they sum to 1, or are empty for ``hang`` and ``unknown``.
         step_s: seconds a step.
         windows: the fewest ``timing`` events of a rank.
-        ranks: that are slow, for ``slow_worker`` and ``slow_host``.
+        ranks: that are slow, for ``slow_worker`` and ``slow_host``; that the others wait for, for ``hang``.
         spends: the phase that the slow ranks spend more time in.
         workers: by rank.
         missing: what the events lack; sentences.
         silent: ranks that sent no times of a step.
+        hang: that has been reported and is not over.
     """
 
     cause: str
@@ -87,10 +91,20 @@ class Verdict:
     bytes_step: float = 0.0
     missing: tuple[str, ...] = ()
     silent: tuple[int, ...] = ()
+    hang: Hang | None = None
+
+    @property
+    def is_of_speed(self) -> bool:
+        """Whether the cause is one of ``CAUSES``."""
+        return self.cause not in (HANG, UNKNOWN)
 
 
 def diagnose(metrics: RunMetrics) -> Verdict:
     """What holds the job back. Does not fail for any numbers."""
+    hang = metrics.hang
+    if hang is not None:
+        ranks = tuple(one.rank for one in hang.ranks)
+        return Verdict(HANG, sure="high", ranks=ranks, host=hang.ranks[0].host, hang=hang)
     read = period(metrics)
     if not read.ranks:
         return Verdict(UNKNOWN, missing=_missing_steps(metrics), silent=tuple(read.silent))
@@ -98,8 +112,9 @@ def diagnose(metrics: RunMetrics) -> Verdict:
     loads = {one.rank: loading(one, read.hosts.get(one.host), per_host[one.host]) for one in read.ranks}
     batch_s = [one.batch_s / max(one.workers or 0, 1) if one.batch_s is not None else None for one in loads.values()]
     no_pause = all(_without_pause(one, loads[one.rank]) for one in read.ranks)
-    job = blame_job(read.ranks, _input_cause(read.ranks, loads), batch_s, no_pause=no_pause)
-    workers = tuple(_worker(one, loads[one.rank], job) for one in read.ranks)
+    alone = len(read.ranks) + len(read.silent) == 1
+    job = blame_job(read.ranks, _input_cause(read.ranks, loads), batch_s, no_pause=no_pause, alone=alone)
+    workers = tuple(_worker(one, loads[one.rank], job, alone=alone) for one in read.ranks)
     shares = job.shares()
     cause = _greatest(shares)
     slow = job.slowest if cause in ("slow_worker", "slow_host") else None
@@ -132,8 +147,8 @@ def diagnose(metrics: RunMetrics) -> Verdict:
     )
 
 
-def _worker(rank: RankPeriod, load: Loading, job: Blame) -> WorkerVerdict:
-    blame = blame_rank(rank, load.cause, job)
+def _worker(rank: RankPeriod, load: Loading, job: Blame, *, alone: bool) -> WorkerVerdict:
+    blame = blame_rank(rank, load.cause, job, alone=alone)
     phases = {name: rank.per_step(name) for name in rank.phases}
     shares = blame.shares()
     own = rank.step_s - rank.per_step("exchange")

@@ -18,8 +18,10 @@ from smdp_launch.jobs.status.cost import price_of, usd
 from smdp_launch.jobs.status.description import Description, describe, describe_training_job, description, end_of
 from smdp_launch.run_metrics.network import NetworkReport
 from smdp_launch.run_metrics.run import RunMetrics
+from smdp_launch.run_metrics.steady import has_step
 
-#: The status needs the events of this time only. If there is no step in it, those of the longer time.
+#: The status needs the events of this time only. If there is no step in it, those of the longer time. If there is none
+#: either although the workers are measured, the job may hang: all events.
 #: The network is probed at the start of training: later events are not searched for the result.
 _START, _BEFORE_START = timedelta(minutes=5), timedelta(minutes=2)
 _RECENT, _LONGER = timedelta(minutes=2), timedelta(minutes=20)
@@ -84,14 +86,17 @@ def add_event(metrics: RunMetrics, event: JobEvent) -> None:
 
 
 def recent_metrics(clients: Clients, described: Description) -> RunMetrics | SmdpError:
-    """The numbers from the last minutes of a job's log, or the error of reading it: a job whose log cannot be read
-    still has a status. Nothing is retried."""
+    """The numbers from the last minutes of a job's log, of a hanging job from all of it; or the error of reading it: a
+    job whose log cannot be read still has a status. Nothing is retried."""
     once = replace(clients, retry_policy=SINGLE_TRY)
     metrics = RunMetrics()
     try:
-        for before in (_RECENT, _LONGER):
-            metrics = metrics_of(read_events(once, described.job, end_of(described) - before))
-            if metrics.step is not None or any(one.timing.windows for one in metrics.ranks.values()):
+        for before in (_RECENT, _LONGER, None):
+            since = end_of(described) - before if before is not None else None
+            metrics = metrics_of(read_events(once, described.job, since))
+            windows = [one for rank in metrics.ranks.values() for one in rank.timing.windows]
+            has_progress = metrics.step is not None or any(map(has_step, windows))
+            if has_progress or metrics.hang is not None or (before == _LONGER and not windows):
                 break
     except SmdpError as error:
         return error

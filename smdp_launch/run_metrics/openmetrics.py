@@ -81,6 +81,7 @@ def _run(families: _Families, run: RunMetrics) -> None:
         ("smdp_steps_per_second", "Steps in a second, of the last minute.", run.steps_per_second),
         ("smdp_samples_per_second", "Samples in a second of all workers, of the last minute.", run.samples_per_second),
         ("smdp_left_seconds", "Seconds that the remaining steps take at the current rate.", run.seconds_left),
+        ("smdp_hanging", "1 if a host has reported ranks that hang, else 0.", _hanging(run)),
         ("smdp_workers", "Workers of the job.", run.world_size),
         ("smdp_last_event_timestamp_seconds", "Time of the last event, since 1970.", run.last),
     ):
@@ -93,6 +94,10 @@ def _run(families: _Families, run: RunMetrics) -> None:
     exits = [one for one in run.moments if one.name == "worker_exit"]
     if run.world_size is not None or exits:
         families.add("smdp_worker_failures", "counter", "Workers that failed.", len(exits))
+
+
+def _hanging(run: RunMetrics) -> int | None:
+    return None if run.last is None else int(run.hang is not None)
 
 
 def _finite(fields: Mapping[str, object]) -> dict[str, float]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from smdp_launch.run_metrics.hangs import Hang, HungRank, cause_of, reported
 from smdp_launch.run_metrics.network import NetworkReport
 from smdp_launch.run_metrics.saves import SaveMetrics
 from smdp_launch.run_metrics.series import MetricSeries, Window, WindowSeries
@@ -33,9 +34,11 @@ _MOST_METRICS = 64
 _MOST_MOMENTS = 1000
 _ENVELOPE = frozenset({"smdp_event", "event", "time", "rank", "host", "step", "steps"})
 _LEFT_OUT = frozenset({"smdp_event", "time", "rank"})
-_MOMENTS = frozenset({"worker_exit", "host_failed", "fault", "checkpoints_restored", "workers_started"})
+_MOMENTS = frozenset({"worker_exit", "host_failed", "fault", "checkpoints_restored", "workers_started", "hang"})
 #: Steps of the last so many seconds give the current rate.
 _RECENT = 60.0
+#: After so many usual intervals without a report of a step, the rate of the reports is no current one.
+_MOST_INTERVALS = 3
 
 
 @dataclass
@@ -123,6 +126,9 @@ class RunMetrics:
     saves: SaveMetrics = field(default_factory=SaveMetrics)
     progress: MetricSeries = field(default_factory=MetricSeries)
     _reports: deque[tuple[float, int]] = field(default_factory=deque)  # recent steps, with their time
+    _reporter: str = ""  # the host whose worker reports them
+    _heard: dict[str, float] = field(default_factory=dict)  # time of the last event of each host, by its own clock
+    _hanging: dict[str, tuple[HungRank, ...]] = field(default_factory=dict)  # by host
 
     def add(self, name: str, fields: Mapping[str, Any], host: str, worker: int | None, time: float) -> None:
         """Add an event.
@@ -135,6 +141,7 @@ class RunMetrics:
         at = _number(fields, "time") or time
         self.began = at if self.began is None else min(self.began, at)
         self.last = at if self.last is None else max(self.last, at)
+        self._heard[host] = at
         if name == "timing" and worker is not None:
             self._timing(worker, host, fields, at)
         elif name == "engine" and worker is not None:
@@ -144,22 +151,29 @@ class RunMetrics:
         elif name == "network" and worker is None:
             self.network = NetworkReport.of(fields)
         elif name == "step":
-            self._step(fields, at)
+            self._step(fields, host, at)
         elif name == "checkpoint_saved":
             self.saves.add(fields)
         elif name == "result":
             self.results = dict(fields)
-        elif name in _MOMENTS and len(self.moments) < _MOST_MOMENTS:
-            self.moments.append(Moment(at, host, worker, name, fields))
-            if name == "workers_started":
-                self.world_size = _count(fields, "world_size") or self.world_size
+        elif name in _MOMENTS:
+            self._moment(Moment(at, host, worker, name, fields))
+
+    @property
+    def hang(self) -> Hang | None:
+        """The hang that has been reported and is not over; None if there is none."""
+        return cause_of(one for ranks in self._hanging.values() for one in ranks)
 
     @property
     def steps_per_second(self) -> float | None:
-        """Of the last minute; None before the second report of a step."""
+        """Of the last minute; None before the second report of a step, and if the job makes no progress."""
+        if self.hang is not None:
+            return None
         if len(self._reports) >= 2:
             (begin, first), (end, last) = self._reports[0], self._reports[-1]
-            if end > begin and last > first:
+            usual, silent = (end - begin) / (len(self._reports) - 1), self._heard[self._reporter] - end
+            is_current = silent <= max(_RECENT, _MOST_INTERVALS * usual)
+            if end > begin and last > first and is_current:
                 return (last - first) / (end - begin)
         recent = self._recent_timing()
         steps = max((one.values.get("steps", 0.0) / one.seconds for one in recent), default=0.0)
@@ -167,7 +181,10 @@ class RunMetrics:
 
     @property
     def samples_per_second(self) -> float | None:
-        """Of all workers in the last minute; None if the batches have no tensor, or before the second window."""
+        """Of all workers in the last minute; None if the batches have no tensor, before the second window, and if the
+        job makes no progress."""
+        if self.hang is not None:
+            return None
         rate = sum(one.values.get("samples", 0.0) / one.seconds for one in self._recent_timing())
         return rate or None
 
@@ -224,7 +241,17 @@ class RunMetrics:
             if name.startswith("channel_") and name.endswith("_mode") and isinstance(value, str):
                 one.modes[name[len("channel_") : -len("_mode")]] = value
 
-    def _step(self, fields: Mapping[str, Any], at: float) -> None:
+    def _moment(self, moment: Moment) -> None:
+        if len(self.moments) < _MOST_MOMENTS:
+            self.moments.append(moment)
+        if moment.name == "workers_started":
+            self.world_size = _count(moment.fields, "world_size") or self.world_size
+        if moment.name == "hang" and moment.fields.get("what") == "reported":
+            self._hanging[moment.host] = reported(moment.fields, moment.host, moment.time)
+        elif moment.name in ("hang", "workers_started"):
+            self._hanging.pop(moment.host, None)
+
+    def _step(self, fields: Mapping[str, Any], host: str, at: float) -> None:
         step = _count(fields, "step")
         if step is None:
             return
@@ -233,6 +260,7 @@ class RunMetrics:
             self._reports.clear()
         self.step, self.steps = step, _count(fields, "steps") or self.steps
         self._reports.append((at, step))
+        self._reporter = host
         while len(self._reports) > 2 and self._reports[0][0] < at - _RECENT:
             self._reports.popleft()
         self.progress.add(at, step, step)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from smdp_launch.run_metrics.run import PHASES, RankMetrics, RunMetrics
-from smdp_launch.run_metrics.series import Window
+from smdp_launch.run_metrics.steady import clean, steady
 from smdp_launch.units import duration
 
 #: The groups of phases that people see, in the order of a step.
@@ -36,6 +36,8 @@ class Totals:
         first: the first reported step, if the job continued from an earlier one's; else None.
         seconds: from the first reported step or ``timing`` window to the last, without pauses and jumps of the clock.
         samples: of all workers.
+        steps_per_second: between the first reported step and the last, else in the steady part of the run.
+        samples_per_second: in the steady part of the run (``run_metrics.steady``).
     """
 
     steps: int | None
@@ -94,8 +96,9 @@ def totals(metrics: RunMetrics) -> Totals:
         seconds = covered or 0.0
         done = max((one.values.get("steps", 0.0) for one in windows), default=0.0)
         steps = metrics.step if metrics.step is not None else int(min(done, 1 << 53)) or None
-    rate = done / seconds if seconds > 0 and done else None
-    return Totals(steps, _continued(metrics), seconds or None, samples, rate, _samples_rate(windows))
+    rate = done / seconds if elapsed > 0 and seconds > 0 and done else max(_steady_rates(metrics, "steps"), default=0.0)
+    samples_rate = sum(_steady_rates(metrics, "samples"))
+    return Totals(steps, _continued(metrics), seconds or None, samples, rate or None, samples_rate or None)
 
 
 def _continued(metrics: RunMetrics) -> int | None:
@@ -112,8 +115,13 @@ def _advance(points: list[tuple[float, int]]) -> int:
     return sum(max(0, later - before) for (_, before), (_, later) in itertools.pairwise(points))
 
 
-def _samples_rate(windows: list[Window]) -> float | None:
-    return sum(one.values.get("samples", 0.0) / one.seconds for one in windows if one.seconds > 0) or None
+def _steady_rates(metrics: RunMetrics, name: str) -> list[float]:
+    """The sums of this name a second, of each rank in the steady part of the run."""
+    found = steady(metrics)
+    return [
+        sum(clean(one.values.get(name)) for one in windows) / sum(one.seconds for one in windows)
+        for windows in (found.windows.values() if found is not None else ())
+    ]
 
 
 def rate_text(steps_per_second: float | None, samples_per_second: float | None) -> str | None:
@@ -160,6 +168,8 @@ def progress_text(metrics: RunMetrics) -> str:
     last = metrics.metrics[name].shown() if name is not None else None
     if last is not None:
         parts.append(f"{name} {last}")
+    if metrics.hang is not None:
+        parts.append(metrics.hang.text)
     rate = rate_text(metrics.steps_per_second, metrics.samples_per_second)
     if rate is not None:
         parts.append(rate)
@@ -193,6 +203,7 @@ def numbers_json(metrics: RunMetrics) -> dict[str, object]:
         "steps_per_second": metrics.steps_per_second,
         "samples_per_second": metrics.samples_per_second,
         "seconds_left": metrics.seconds_left,
+        "hang": metrics.hang.to_json() if metrics.hang is not None else None,
         "mean_steps_per_second": whole.steps_per_second,
         "mean_samples_per_second": whole.samples_per_second,
         "time_shares": time_shares(metrics),

@@ -25,10 +25,11 @@ def print_diagnosis(verdict: Verdict, job: str | None) -> None:
         _print(console, Text(line))
     if verdict.cause == UNKNOWN:
         return
-    console.print()
-    print_rows(console, figures(verdict))
-    console.print()
-    _print_workers(console, verdict)
+    if verdict.is_of_speed:
+        console.print()
+        print_rows(console, figures(verdict))
+        console.print()
+        _print_workers(console, verdict)
     first = advice(verdict)
     if first:
         console.print(Text("\nWhat to do first", "bold"))

@@ -17,6 +17,7 @@ from smdp_launch.cli.render.plots.run_page import html_page
 from smdp_launch.errors import EnvironmentProblem
 from smdp_launch.jobs.run import Run
 from smdp_launch.run_metrics.run import RunMetrics
+from tests.support.numbers.run_events import HANG, metrics_of, run_events
 from tests.support.numbers.synthetic_runs import BEGAN, synthetic_metrics, synthetic_run
 
 HOSTILE = "</svg><script>alert(1)</script>\"'&\x1b[2J\u202e"
@@ -93,6 +94,21 @@ def test_page_of_a_job_without_events_says_so() -> None:
     page, root = page_of(synthetic_run(RunMetrics()))
     assert "The job reported no steps and no times." in page
     assert "Measurements" in headings(root)
+
+
+def test_hang_is_the_verdict_and_an_event() -> None:
+    page, _ = page_of(synthetic_run(metrics_of([*run_events(lambda _: {"forward": 0.1}), *HANG])))
+    assert "The job hangs: no progress since 2026-09-21 14:14:10 UTC, rank 2 on algo-2 is in forward at load" in page
+    doing = "rank 2 is in forward at load (data.py:14), rank 3 waits for rank 2 in all_reduce"
+    row = ("110.0", "algo-2", "", "hang", f"what: reported; limit: 60.0; ranks: {doing}")
+    assert f"<tr>{''.join(f'<td>{one}</td>' for one in row)}</tr>" in page
+
+
+def test_price_of_a_type_that_is_not_selected_yet_is_the_highest_one() -> None:
+    run = replace(synthetic_run(synthetic_metrics(steps=20, windows=4)), where="us-east-1", price=40.97)
+    assert "USD at 40.97 USD an hour" in page_of(run)[0]
+    pending = replace(run, description=replace(run.description, instance_type=None))
+    assert "USD at most, if it gets the most expensive type, at 40.97 USD an hour" in page_of(pending)[0]
 
 
 def test_page_of_a_log_that_was_not_read_to_its_end_says_so() -> None:

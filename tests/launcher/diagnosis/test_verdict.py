@@ -16,7 +16,7 @@ from smdp_launch.diagnosis.report import EXIT_CODES, diagnosis_json
 from smdp_launch.diagnosis.texts import figures, hedged, sentence
 from smdp_launch.diagnosis.verdict import Verdict, diagnose
 from smdp_launch.run_metrics.run import PHASES, RunMetrics
-from tests.support.numbers.run_events import WINDOW, Step, log_lines, metrics_of, run_events
+from tests.support.numbers.run_events import BEGAN, HANG, WINDOW, Step, log_lines, metrics_of, run_events
 
 IDLE = {"cores": 8, "cpu_s": 5.0}
 BUSY = {"cores": 8, "cpu_s": 39.0}
@@ -219,12 +219,12 @@ def test_verdict_does_not_depend_on_the_order_of_ranks(case: str) -> None:
 _FIELDS = [
     *(f"{phase}_s" for phase in PHASES),
     *("window", "seconds", "steps", "batches", "load_batches", "load_s", "load_cpu_s", "load_queued_s", "load_bytes"),
-    *("load_workers", "cores", "cpu_s", "workers_cpu_s", "gpu_use"),
+    *("load_workers", "cores", "cpu_s", "workers_cpu_s", "gpu_use", "what", "ranks"),
 ]
 _NUMBERS = st.one_of(st.floats(), st.integers(-5, 10**20), st.sampled_from([0, 1, 5.0, 1e-300, 1.7e308]))
 _EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["timing", "timing", "resources", "engine"]),
+        st.sampled_from(["timing", "timing", "resources", "engine", "hang"]),
         st.dictionaries(st.sampled_from(_FIELDS), _NUMBERS),
         st.sampled_from(["algo-1", "algo-2"]),
         st.sampled_from([None, 0, 1, 2]),
@@ -248,12 +248,36 @@ def test_any_numbers_give_a_verdict_whose_shares_sum_to_one(events: list[Any]) -
 
 
 def test_exit_codes_are_distinct_and_leave_other_codes_alone() -> None:
-    assert set(EXIT_CODES) == {*CAUSES, "unknown"}
-    assert sorted(EXIT_CODES.values()) == [0, *range(20, 30)]
+    assert set(EXIT_CODES) == {*CAUSES, "unknown", "hang"}
+    assert sorted(EXIT_CODES.values()) == [0, *range(20, 31)]
 
 
 def test_verdict_of_no_rank_is_a_verdict() -> None:
     assert diagnose(RunMetrics()) == Verdict("unknown", missing=("The log has no event of a job.",))
+
+
+def test_exchange_of_a_single_worker_is_computing() -> None:
+    def step(_: int) -> Step:
+        return {**waits(0.001), "exchange": 0.01}
+
+    alone = diagnose(metrics_of(run_events(step, world_size=1, resources=IDLE)))
+    assert (alone.cause, alone.shares["exchanges"], alone.workers[0].shares["exchanges"]) == ("computing", 0, 0)
+    one_of_two = [one for one in run_events(step, world_size=2, resources=IDLE) if one[3] != 1]
+    assert diagnose(metrics_of(one_of_two)).cause == "exchanges"
+
+
+def test_hang_is_the_verdict_until_it_is_over() -> None:
+    events = [*run_events(lambda _: waits(0.1)), *HANG]
+    found = diagnose(metrics_of(events))
+    since = "The job hangs: no progress since 2026-09-21 14:14:10 UTC"
+    assert sentence(found) == hedged(found) == f"{since}, rank 2 on algo-2 is in forward at load (data.py:14)."
+    assert (found.cause, found.ranks, found.host, found.shares) == ("hang", (2,), "algo-2", {})
+    assert advice(found)[0] == "read the stacks in the log: `smdp-launch logs --host algo-2 --grep hang`"
+    over = [("hang", {"what": "over", "seconds": 9.0}, host, None, BEGAN + 200) for host in ("algo-1", "algo-2")]
+    assert diagnose(metrics_of([*events, over[0]])).cause == "hang"
+    assert diagnose(metrics_of([*events, *over])).cause != "hang"
+    again = [("workers_started", {"world_size": 4}, host, None, BEGAN + 200) for host in ("algo-1", "algo-2")]
+    assert diagnose(metrics_of([*events, *again])).cause != "hang"
 
 
 def test_lines_have_every_event() -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from smdp_launch.cli.render.job.progress import ShownRun
 from smdp_launch.diagnosis.verdict import diagnose
 from smdp_launch.run_metrics.openmetrics import openmetrics
 from smdp_launch.run_metrics.run import PHASES, RunMetrics
 from smdp_launch.run_metrics.series import MetricSeries, Window, WindowSeries
 from smdp_launch.run_metrics.summary import number, numbers_json, progress_text, totals, totals_text
+from tests.support.numbers.run_events import BEGAN, HANG, metrics_of, run_events
 
 
 def timing(window: float, **fields: float) -> dict[str, float]:
@@ -225,3 +228,69 @@ def test_negative_sums_are_left_out() -> None:
 
 def test_enormous_number_has_an_exponent() -> None:
     assert (number(-1e300), number(123_456_789), number(1e15)) == ("-1e+300", "123,456,789", "1e+15")
+
+
+@pytest.mark.parametrize("each", [1.0, 40.0])
+def test_stale_report_of_a_step_gives_no_rate(each: float) -> None:
+    run = RunMetrics()
+    for step in range(1, 11):
+        run.add("step", {"step": step, "steps": 100}, "algo-1", 0, 1e9 + each * step)
+    assert run.seconds_left == pytest.approx(90 * each)
+    last = 1e9 + 10 * each
+    run.add("timing", timing(5.0, forward_s=5.0), "algo-1", 0, last + max(60.0, 3 * each))
+    assert run.steps_per_second == pytest.approx(1 / each)
+    run.add("timing", timing(5.0, forward_s=5.0), "algo-2", 1, last + 86_400)  # its clock is another one
+    assert run.steps_per_second == pytest.approx(1 / each)
+    run.add("timing", timing(5.0, forward_s=5.0), "algo-1", 0, last + max(60.0, 3 * each) + 5)
+    assert (run.steps_per_second, run.samples_per_second, run.seconds_left) == (None, None, None)
+    assert "smdp_steps_per_second" not in openmetrics(run, "j")
+    run.add("step", {"step": 11, "steps": 100}, "algo-1", 0, last + 300)
+    assert run.steps_per_second is not None
+
+
+def test_hang_replaces_the_rate_until_it_is_over() -> None:
+    run = metrics_of([*run_events(lambda _: {"forward": 0.1}), *HANG])
+    for step in (1, 2):
+        run.add("step", {"step": step, "steps": 100}, "algo-1", 0, BEGAN + step)
+    doing = "rank 2 on algo-2 is in forward at load (data.py:14)"
+    assert progress_text(run) == f"step 2 of 100, hangs since 14:14:10 UTC: {doing}"
+    assert ShownRun(run).numbers(60) == "step 2/100  hangs since 14:14:10 UTC: rank 2"
+    assert 'smdp_hanging{job="j"} 1\n' in openmetrics(run, "j")
+    ranks = [{"rank": 2, "host": "algo-2", "doing": "is in forward at load (data.py:14)"}]
+    assert numbers_json(run)["hang"] == {"since": BEGAN + 50, "ranks": ranks}
+    for host in ("algo-1", "algo-2"):
+        run.add("hang", {"what": "over", "seconds": 9.0}, host, None, BEGAN + 200)
+    assert (run.hang, run.steps_per_second, numbers_json(run)["hang"]) == (None, 10.0, None)
+    assert 'smdp_hanging{job="j"} 0\n' in openmetrics(run, "j")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "doing"),
+    [
+        ([(0, "exchange", [1]), (1, "exchange", [0, 1])], "rank 1 on algo-1 waits"),
+        ([(0, "exchange", [3]), (1, "exchange", [3])], "rank 0 on algo-1 waits and rank 1 on algo-1 waits"),
+        ([(0, "exchange", [1]), (1, None, [])], "rank 1 on algo-1 waits"),
+        (
+            [(rank, "input", None) for rank in range(5)],
+            "rank 0 on algo-1 waits, rank 1 on algo-1 waits, rank 2 on algo-1 waits and 2 more ranks hang",
+        ),
+        ([("0", None, [1]), (True, None, None)], None),
+        (None, None),
+    ],
+)
+def test_hang_names_the_ranks_that_the_others_wait_for(ranks: Any, doing: str | None) -> None:
+    run = RunMetrics()
+    fields = [{"rank": one, "phase": phase, "waits_for": waits, "doing": "waits"} for one, phase, waits in ranks or []]
+    run.add("hang", {"what": "reported", "ranks": fields if ranks else ranks}, "algo-1", None, 1e300)
+    assert (run.hang.doing if run.hang is not None else None) == doing
+    assert progress_text(run) == ("" if doing is None else f"hangs since 23:59:59 UTC: {doing}")
+
+
+def test_mean_rates_leave_out_the_start_and_a_hang_at_the_end() -> None:
+    run = RunMetrics()
+    seconds = [(38.0, 6), *[(5.0, 150)] * 6, (5.0, 10), *[(5.0, 0)] * 20]
+    at = 1e9
+    for window, steps in seconds:
+        at += window
+        run.add("timing", timing(window, steps=steps, batches=steps, samples=8 * steps), "algo-1", 0, at)
+    assert totals_text(run) == "916 steps, 240 samples/s, 30 steps/s"

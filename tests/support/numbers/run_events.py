@@ -18,6 +18,27 @@ BEGAN = 1_790_000_000.0
 WINDOW = 5.0
 
 
+def hang_reported(host: str, at: float, **ranks: tuple[str, str, list[int]]) -> Event:
+    """The event of a host.
+
+    Args:
+        ranks: by ``rank_N``: the phase, what it does, and the ranks that it waits for.
+    """
+    fields = [
+        {"rank": int(name.removeprefix("rank_")), "idle_s": 60.0, "phase": phase, "doing": doing, "waits_for": others}
+        for name, (phase, doing, others) in ranks.items()
+    ]
+    return ("hang", {"what": "reported", "limit": 60.0, "ranks": fields}, host, None, at)
+
+
+#: Rank 2 of two hosts with two ranks each hangs in its script, and the other ranks wait for it.
+_WAITS = ("exchange", "waits for rank 2 in all_reduce", [2])
+HANG: list[Event] = [
+    hang_reported("algo-1", BEGAN + 110, rank_0=_WAITS, rank_1=_WAITS),
+    hang_reported("algo-2", BEGAN + 110, rank_2=("forward", "is in forward at load (data.py:14)", []), rank_3=_WAITS),
+]
+
+
 def run_events(
     steps: Callable[[int], Step],
     *,

@@ -59,11 +59,16 @@ class ShownRun:
 
     def _ordered(self, encoding: str) -> list[str]:
         """The parts as they stand from left to right."""
-        return [self._step(), self._metric(), self._sparks(encoding), self._rate(), self._left(), self._cost()]
+        left = [self._step(), self._hang(), self._metric(), self._sparks(encoding)]
+        return [*left, self._rate(), self._left(), self._cost()]
 
     def _parts(self, encoding: str) -> list[str]:
         """The parts by importance."""
-        return [self._step(), self._left(), self._metric(), self._rate(), self._cost(), self._sparks(encoding)]
+        first = [self._hang(), self._step(), self._left(), self._metric()]
+        return [*first, self._rate(), self._cost(), self._sparks(encoding)]
+
+    def _hang(self) -> str:
+        return self.metrics.hang.short if self.metrics.hang is not None else ""
 
     def _step(self) -> str:
         if self.metrics.step is None:

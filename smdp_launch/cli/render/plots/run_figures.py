@@ -73,7 +73,8 @@ def speed_figures(metrics: RunMetrics) -> list[Figure]:
 def _marks(metrics: RunMetrics) -> list[tuple[float, str]]:
     """Faults and failures, in seconds since the first event."""
     began = metrics.began or 0.0
-    failures = (one for one in metrics.moments if one.name not in ("workers_started", "checkpoints_restored"))
+    usual = ("workers_started", "checkpoints_restored")
+    failures = (one for one in metrics.moments if one.name not in usual and one.fields.get("what") != "over")
     return [(one.time - began, f"{one.name} on {one.host}") for one in failures][:50]
 
 

@@ -5,8 +5,9 @@ The page is well-formed XML. Every text is escaped: names, metrics and reasons c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
+from typing import Any
 
 from smdp_launch import __version__
 from smdp_launch.cli.render.plots.charts import CHART_STYLE
@@ -123,7 +124,13 @@ def _cost(run: Run) -> Iterator[Row]:
     if run.where == LOCAL:
         yield "cost", "not billed"
     elif run.usd is not None:
-        yield "cost", f"{run.usd:,.2f} USD at {run.price:,.4g} USD an hour for each host, without a spot discount"
+        known = run.description
+        at = (
+            "at"
+            if known.instance_type is not None or known.types
+            else "at most, if it gets the most expensive type, at"
+        )
+        yield "cost", f"{run.usd:,.2f} USD {at} {run.price:,.4g} USD an hour for each host, without a spot discount"
     else:
         yield "cost", "unknown: no price"
 
@@ -162,10 +169,16 @@ def _events(run: Run) -> str:
 def _event(one: Moment, began: float) -> str:
     rank = one.fields.get("rank", one.worker)
     left_out = ("smdp_event", "event", "time", "host", "rank")
-    details = "; ".join(f"{name}: {value}" for name, value in one.fields.items() if name not in left_out)
+    details = "; ".join(f"{name}: {_shown(value)}" for name, value in one.fields.items() if name not in left_out)
     short = details if len(details) <= _LONGEST_FIELD else f"{details[:_LONGEST_FIELD]}..."
     cells = (f"{one.time - began:.1f}", one.host, "" if rank is None else str(rank), one.name, short)
     return f"<tr>{''.join(f'<td>{text(cell)}</td>' for cell in cells)}</tr>"
+
+
+def _shown(value: Any) -> str:
+    """A field; of the ranks of a hang, what they do."""
+    entries = value if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value) else []
+    return ", ".join(f"rank {one.get('rank')} {one.get('doing')}" for one in entries) or str(value)
 
 
 def utc_text(one: datetime) -> str:
