@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import codecs
+import csv
+import gzip
+import io
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from smdp_launch.diagnosis.report import diagnosis_json
+from smdp_launch.diagnosis.saved_log import read_log
+from smdp_launch.diagnosis.verdict import diagnose
 from smdp_launch.errors import ExitCode
+from smdp_launch.run_metrics.lines import metrics_line
 from tests.conftest import Command
 from tests.support.json_documents import the_document
-from tests.support.numbers.run_events import Step, log_lines, run_events
+from tests.support.numbers.run_events import HANG, Event, Step, log_lines, metrics_of, run_events
 from tests.support.terminal import on_a_terminal, stable
 
 RESOURCES = {
@@ -74,12 +84,81 @@ def test_prefix_of_an_export_is_left_out(smdp_launch: Command, folder: Path, for
     assert json.loads(ran.stdout)["cause"] == "source"
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"no event\n", b'[algo-1:0] {"smdp_event": 1}\n'])
-def test_file_without_events_gives_unknown(smdp_launch: Command, tmp_path: Path, content: bytes) -> None:
+def as_csv(lines: list[str]) -> str:
+    out = io.StringIO()
+    csv.writer(out).writerows([["timestamp", "message"], *[["2026-12-01T00:00:36.693Z", one] for one in lines]])
+    return out.getvalue()
+
+
+def as_aws_json(lines: list[str], indent: int | None = 4) -> str:
+    return json.dumps({"events": [{"timestamp": 1, "message": one} for one in lines]}, indent=indent)
+
+
+def as_logs(lines: list[str]) -> str:
+    """As `logs --json`."""
+    parts = [re.fullmatch(r"\[([^:\]]+):?(\d*)\] (.*)", one) for one in lines]
+    written = [{"host": one[1], "rank": int(one[2]) if one[2] else None, "text": one[3]} for one in parts if one]
+    return json.dumps({"logs": 1, "lines": []})[:-2] + "\n" + ",\n".join(map(json.dumps, written)) + "\n]}\n"
+
+
+def as_metrics(events: list[Event]) -> str:
+    lines = (metrics_line("j", name, fields, host, rank, at) for name, fields, host, rank, at in events)
+    return "".join(f"{json.dumps(one)}\n" for one in lines)
+
+
+FORMS: dict[str, Callable[[list[Event]], str]] = {
+    "csv": lambda events: as_csv(["no event", *log_lines(events)]),
+    "aws json": lambda events: as_aws_json(log_lines(events)),
+    "aws json in a line": lambda events: as_aws_json(log_lines(events), None),
+    "messages": lambda events: json.dumps(log_lines(events), indent=4),
+    "aws text": lambda events: "".join(f"EVENTS\t38\t1796\tj/algo-1\t{one}\t1796\n" for one in log_lines(events)),
+    "logs": lambda events: as_logs(log_lines(events)),
+    "metrics": as_metrics,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_export_of_another_form_is_read(tmp_path: Path, form: str) -> None:
+    events = run_events(slow_rank, resources=RESOURCES)
+    data = FORMS[form](events).encode()
+    wanted = diagnosis_json(diagnose(metrics_of(events)), None)
+    for content in (data, gzip.compress(data), codecs.BOM_UTF8 + data):
+        assert diagnosis_json(diagnose(read_log(io.BufferedReader(io.BytesIO(content)))), None) == wanted
+
+
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe\x00", b"no event\n", b'[algo-1:0] {"smdp_event": 1}\n', b"[[" * 100_000]
+)
+def test_file_without_events_is_refused(smdp_launch: Command, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "other.log").write_bytes(content)
+    ran = smdp_launch("diagnose", "--log", str(tmp_path / "other.log"))
+    assert (ran.returncode, ran.stdout) == (ExitCode.REFUSED, "")
+    assert "other.log has no event of a job. `diagnose --log` reads these forms: text, CSV and JSON" in ran.stderr
+
+
+def test_empty_file_gives_unknown(smdp_launch: Command, tmp_path: Path) -> None:
+    (tmp_path / "other.log").write_bytes(b"\n")
     ran = smdp_launch("diagnose", "--log", str(tmp_path / "other.log"), "--json", "--exit-code")
     assert ran.returncode == 29
     assert the_document(ran, "diagnose")["cause"] == "unknown"
+
+
+def test_damaged_file_is_an_error(smdp_launch: Command, tmp_path: Path) -> None:
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(b"x" * 1000)[:-8])
+    ran = smdp_launch("diagnose", "--log", str(tmp_path / "cut.gz"))
+    assert ran.returncode == ExitCode.ENVIRONMENT
+    assert "cut.gz cannot be read: Compressed file ended" in ran.stderr
+
+
+def test_hang_comes_first(smdp_launch: Command, tmp_path: Path) -> None:
+    (tmp_path / "hang.log").write_text("\n".join(log_lines([*run_events(slow_rank), *HANG])))
+    ran = smdp_launch("diagnose", "--log", str(tmp_path / "hang.log"), "--exit-code")
+    first, _, title, *advice = ran.stdout.splitlines()
+    assert (ran.returncode, title) == (30, "What to do first")
+    assert first.startswith("The job hangs: no progress since 2026-09-21 14:14:10 UTC, rank 2 on algo-2 is in forward")
+    assert len(advice) == 2
+    document = the_document(smdp_launch("diagnose", "--log", str(tmp_path / "hang.log"), "--json"), "diagnose")
+    assert (document["cause"], document["sentence"], document["ranks"], document["workers"]) == ("hang", first, [2], [])
 
 
 def test_missing_file_and_two_sources_are_errors(smdp_launch: Command, tmp_path: Path) -> None:

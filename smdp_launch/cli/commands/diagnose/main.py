@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import io
-import sys
+import os
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option(
     "--exit-code",
     is_flag=True,
-    help="Exit with 20 to 29 for the cause, or 0 if only computing limits the speed (docs/reference/exit-codes.md).",
+    help="Exit with 20 to 30 for the cause, or 0 if only computing limits the speed (docs/reference/exit-codes.md).",
 )
 @options.region
 @options.json_document
@@ -63,14 +63,15 @@ def _of_job(name: str | None, region: str | None) -> tuple[str, RunMetrics]:
 
 
 def _saved(path: Path) -> RunMetrics:
-    from smdp_launch.diagnosis.saved_log import read_log
-    from smdp_launch.errors import EnvironmentProblem
+    from smdp_launch.diagnosis.saved_log import FORMS, NoEventsError, read_log
+    from smdp_launch.errors import EnvironmentProblem, Refused
 
+    name = "the standard input" if str(path) == "-" else f"the log {path}"
     try:
-        if str(path) == "-":
-            with io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8", errors="replace") as file:
-                return read_log(file)
-        with path.open(encoding="utf-8", errors="replace") as file:
+        with os.fdopen(0, "rb") if str(path) == "-" else path.open("rb") as file:
             return read_log(file)
-    except OSError as error:
-        raise EnvironmentProblem(f"the log {path} cannot be read: {error.strerror}") from error
+    except NoEventsError as error:
+        raise Refused(f"{name} has no event of a job. `diagnose --log` reads these forms: {FORMS}") from error
+    except (OSError, EOFError, zlib.error) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise EnvironmentProblem(f"{name} cannot be read: {reason}") from error
