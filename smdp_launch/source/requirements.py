@@ -53,17 +53,27 @@ class RequirementProblem(NamedTuple):
     reason: str
 
 
+class LocalPath(NamedTuple):
+    """A relative path that a line names: a file with more requirements, or a package."""
+
+    path: str
+    line: int
+    text: str
+
+
 class Requirements(NamedTuple):
     """The contents of a requirements file.
 
     Args:
         includes: files named by ``-r`` and ``-c``, with the line; they are not read.
+        paths: the local files and folders that it names, ``includes`` among them.
     """
 
     exists: bool = False
     packages: tuple[Requirement, ...] = ()
     includes: tuple[tuple[str, int], ...] = ()
     problems: tuple[RequirementProblem, ...] = ()
+    paths: tuple[LocalPath, ...] = ()
 
     def package(self, *names: str) -> Requirement | None:
         """The first requirement that has one of these names."""
@@ -93,7 +103,11 @@ def parse_requirements(text: str) -> Requirements:
     packages: list[Requirement] = []
     includes: list[tuple[str, int]] = []
     problems: list[RequirementProblem] = []
+    paths: list[LocalPath] = []
     for number, line in _logical_lines(text):
+        named = _path(line)
+        if named is not None:
+            paths.append(LocalPath(named, number, line))
         included = re.fullmatch(r"(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)", line)
         if included:
             includes.append((included[1], number))
@@ -103,7 +117,7 @@ def parse_requirements(text: str) -> Requirements:
             packages.append(requirement)
         else:
             problems.append(RequirementProblem(number, "not a name with versions, such as numpy>=1.24"))
-    return Requirements(True, tuple(packages), tuple(includes), tuple(problems))
+    return Requirements(True, tuple(packages), tuple(includes), tuple(problems), tuple(paths))
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:
@@ -121,9 +135,19 @@ def _logical_lines(text: str) -> list[tuple[int, str]]:
 
 def _is_location(line: str) -> bool:
     """A URL or a path in place of a name."""
-    return re.match(r"[a-z+]+://|\.{0,2}/", line) is not None or (
+    return re.match(r"[a-z+]+:/|\.(\[|$)|[\w.-]*/", line) is not None or (
         "@" not in line and line.endswith((".whl", ".tar.gz", ".zip"))
     )
+
+
+def _path(line: str) -> str | None:
+    """The relative path of a local file or folder that the line names; None if it names none."""
+    option = re.match(r"(?:-r|-c|-e|--requirement|--constraint|--editable)[\s=]*", line)
+    if option is None and not _is_location(line):
+        return None
+    # Behind the path, there may be extras, a fragment, a marker or options.
+    path = re.split(r"[\s\[#;]", line[option.end() if option else 0 :], maxsplit=1)[0].strip("\"'")
+    return path if path and not re.match(r"/|[a-z+]+:|.*[@$\\]", path) else None
 
 
 def _requirement(text: str, line: int) -> Requirement | None:

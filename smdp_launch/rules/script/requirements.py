@@ -1,15 +1,17 @@
-"""Requirements that replace packages of the image."""
+"""Requirements that replace packages of the image, or that pip cannot find."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from posixpath import normpath
 
 from smdp_launch.catalog.engines import TORCH_DISTRIBUTED
 from smdp_launch.catalog.frameworks import TITLES, build, native_image, numpy_2_since, parts
 from smdp_launch.diagnostics import Severity, Span
 from smdp_launch.rules.base import image_contents
 from smdp_launch.rules.base.facts import Facts, Problem, rule
+from smdp_launch.source.ignore import IGNORE_FILE
 from smdp_launch.source.requirements import REQUIREMENTS_FILE, Requirement
 
 _PACKAGES = {"pytorch": ("torch",), "tensorflow": ("tensorflow", "tensorflow-gpu", "tensorflow-cpu")}
@@ -17,6 +19,7 @@ _PACKAGES = {"pytorch": ("torch",), "tensorflow": ("tensorflow", "tensorflow-gpu
 #: cupy-cuda118, nvidia-dali-cuda120.
 _FOR_CUDA = re.compile(r"(?:nvidia-.+|cupy|torch-tensorrt|onnxruntime-gpu)-cu(?:da)?(1\d)(?:\d|x)?")
 _REMOVE = "remove the line"
+_MOVE = "correct the path, or move the file or folder into the source folder"
 
 
 @rule("SMDP449", "script.source", "framework.name", "framework.version", "engine", "image", severity=Severity.WARNING)
@@ -27,6 +30,27 @@ def packages_of_the_image(facts: Facts) -> Iterator[Problem]:
         texts = _framework_problem(facts, one) or _cuda_problem(facts, one) or _numpy_problem(facts, one)
         if texts is not None:
             yield _problem(facts, one, *texts)
+
+
+@rule("SMDP458", "script.source")
+def local_requirements(facts: Facts) -> Iterator[Problem]:
+    tree = facts.source
+    if facts.entry_kind not in ("python", None):
+        return  # pip does not run for a command
+    for path, line, text in facts.requirements.paths if tree is not None and tree.complete else ():
+        name = normpath(path)
+        if (
+            tree is None
+            or name == "."
+            or any(one.name == name or one.name.startswith(f"{name}/") for one in tree.files)
+        ):
+            continue
+        message, help_ = f"{REQUIREMENTS_FILE} names {path}, which is not in the source folder", _MOVE
+        if tree.ignored.includes(name) or tree.ignored.includes(f"{name}/"):
+            message = f"{REQUIREMENTS_FILE} names {path}, which is not uploaded with the source folder"
+            help_ = f"change {IGNORE_FILE} so that it does not exclude {name}"
+        place = Span(str(tree.folder / REQUIREMENTS_FILE), line, 1, len(text) + 1, text)
+        yield Problem((), f"{message}: pip fails on every host", help_, text=text, place=place)
 
 
 def _framework_problem(facts: Facts, one: Requirement) -> tuple[str, str] | None:

@@ -58,7 +58,7 @@ def test_library_generations_are_distinguished() -> None:
         ("p.add_argument('--x', action=argparse.BooleanOptionalAction, default=True)", "flag", True),
         ("p.add_argument('--x', nargs='*', default=(1, 2))", "several", [1, 2]),
         ("p.add_argument('--x', type=bool, default=False)", "truthy", False),
-        ("p.add_argument('--x', type=json.loads, default={'a': 1})", "other", {"a": 1}),
+        ("p.add_argument('--x', type=json.loads, default={'a': 1})", "json", {"a": 1}),
         ("p.add_argument('--x', default=os.cpu_count())", "text", None),
         ("p.add_argument('--x', type=float, default=1e999)", "float", None),
         ("p.add_argument('--x', default='\\ud800')", "text", None),
@@ -195,6 +195,16 @@ def test_requirements_have_names_versions_and_lines() -> None:
     assert found.includes == (("other.txt", 7),)
     assert [one.line for one in found.problems] == [11, 12]
     assert "password" not in repr(found)
+
+
+def test_local_paths_of_requirements_are_read() -> None:
+    found = parse_requirements(
+        "-r more.txt\n-c limits.txt\n-e ./libs/a[x]\n--editable=b\n./c ; python_version < '3.12'\nd/e\nf.whl\n.[dev]\n"
+        "-r https://host/x.txt\n-e git+https://host/x\n/opt/x\nfile:///opt/x\n./${NAME}\ng @ https://host/y.whl\nnumpy\n"
+    )
+    paths = ["more.txt", "limits.txt", "./libs/a", "b", "./c", "d/e", "f.whl", "."]
+    assert [(one.path, one.line) for one in found.paths] == list(zip(paths, range(1, 9), strict=True))
+    assert found.problems == ()
 
 
 def test_unreadable_requirements_are_problem(tmp_path: Path) -> None:
