@@ -30,13 +30,15 @@ def training_scripts(scripts: Mapping[str, Script]) -> list[list[str]]:
     """The names of training scripts, in groups of equal score, the best group first.
 
     A training script imports a framework and has ``if __name__ == "__main__"``. If no script has that, the import is
-    enough. A process group, the platform's variables and the name raise a script's score; its depth lowers it.
+    enough. A process group, the platform's variables and the name raise a script's score; its depth lowers it. Scripts
+    with a relative import are last: they are modules of a package, and cannot be started by their path.
     """
     importing = {name: one for name, one in scripts.items() if one.frameworks}
     running = {name: one for name, one in importing.items() if one.has_main} or importing
-    groups: dict[tuple[int, int], list[str]] = {}
+    groups: dict[tuple[bool, int, int], list[str]] = {}
     for name, one in sorted(running.items()):
-        groups.setdefault((_score(name, one), -name.count("/")), []).append(name)
+        rank = (one.relative_import is None, _score(name, one), -name.count("/"))
+        groups.setdefault(rank, []).append(name)
     return [groups[rank] for rank in sorted(groups, reverse=True)]
 
 

@@ -8,8 +8,10 @@ from pathlib import PurePosixPath
 from smdp_launch.diagnostics import Severity, Span
 from smdp_launch.rules.base import image_contents
 from smdp_launch.rules.base.facts import Facts, Problem, rule
+from smdp_launch.rules.base.script_places import place
 from smdp_launch.source.scan import normal_name
 from smdp_launch.source.script.modules import always_run
+from smdp_launch.source.syntax.tree import Mark
 
 _ENTRY = ("script", "entry")
 #: Errors that show Python 2.
@@ -37,6 +39,20 @@ def script_can_be_checked(facts: Facts) -> Iterator[Problem]:
             message = f"{name} is not checked: {problem.reason}"
             help_ = "split it into smaller modules, or test it with launch --local"
             yield Problem((), message, help_, text=problem.source.strip(), place=_place(facts, name, problem.line))
+
+
+@rule("SMDP439", "script.entry", "script.source")
+def relative_import(facts: Facts) -> Iterator[Problem]:
+    name, script = next(iter(facts.scripts.items()), ("", None))
+    imported = script.relative_import if script is not None else None
+    if script is None or imported is None:
+        return
+    line = script.lines[imported.line - 1]
+    message = f"{name} is started by its path, so it is in no package, and its relative import fails"
+    help_ = "write an absolute import, such as `from package.module import name`,"
+    mark = Mark(imported.line, len(line) - len(line.lstrip()) + 1, len(line.rstrip()) + 1)
+    help_ = f"{help_} or name a script at the top of the source folder that imports the package"
+    yield Problem((), message, help_, text=line.strip(), place=place(facts, name, mark))
 
 
 def _correct(facts: Facts) -> str:

@@ -120,6 +120,14 @@ class Script(NamedTuple):
         return list(dict.fromkeys(frameworks))
 
     @property
+    def relative_import(self) -> Mention | None:
+        """The first relative import that every run executes, which fails in an entry point: it is in no package."""
+        if "__package__" in self.definitions:
+            return None
+        names = (one for one in self.imports if one.name in self.always_imported)
+        return next((one for one in names if one.name.startswith(".")), None)
+
+    @property
     def uses_transformers(self) -> bool:
         return any(one.name.partition(".")[0] == "transformers" for one in self.imports)
 

@@ -245,6 +245,12 @@ def test_training_script_is_found(tmp_path: Path) -> None:
     assert data(tmp_path / "job.yaml")["script"]["entry"] == "train.py"
 
 
+def test_script_with_a_relative_import_is_found_last(tmp_path: Path) -> None:
+    make(tmp_path / "src", {"train.py": f"from . import model\n{TORCH}", "model.py": "", "tools/fit.py": TORCH})
+    assert run(tmp_path, "init", "src").returncode == 0
+    assert data(tmp_path / "job.yaml")["script"]["entry"] == "tools/fit.py"
+
+
 def test_entry_can_be_relative_to_either_folder(tmp_path: Path) -> None:
     make(
         tmp_path, {"src/train.py": TORCH, "src/deep/other.py": TORCH, "src/.smdpignore": "left.py\n", "src/left.py": ""}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from smdp_launch.source.script.script import MAX_SCRIPT, parse_script
 from tests.conftest import ROOT
 from tests.launcher.source.command_lines import job
 from tests.support import command
+
+CODES = ("SMDP430", "SMDP431", "SMDP439", "SMDP458")
 
 
 def found(folder: Path, entry: str = "train.py", version: str = "2.0.1", **files: bytes) -> list[Diagnostic]:
@@ -25,7 +29,7 @@ def found(folder: Path, entry: str = "train.py", version: str = "2.0.1", **files
         data["framework"]["version"] = version
         data["engine"] = "smdistributed"
         del data["image"]
-    return [one for one in check_mapping(data, folder, environ={}).diagnostics if one.code in ("SMDP430", "SMDP431")]
+    return [one for one in check_mapping(data, folder, environ={}).diagnostics if one.code in CODES]
 
 
 def test_syntax_error_in_module_is_reported_at_its_line(tmp_path: Path) -> None:
@@ -153,3 +157,57 @@ def test_entry_point_that_container_starts_is_accepted(tmp_path: Path, entry: st
 
 def test_file_of_package_is_not_checked(tmp_path: Path) -> None:
     assert found(tmp_path, "trainer", setup__py=b"", trainer=b"import torch\n") == []
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        b"from .data import load\n",
+        b"import os\nfrom . import data\n",
+        b"if __name__ == '__main__':\n    from .data import x\n",
+    ],
+)
+def test_relative_import_in_entry_point_is_reported_at_its_line(tmp_path: Path, script: bytes) -> None:
+    (one,) = found(tmp_path, train__py=script, data__py=b"")
+    assert one.code == "SMDP439"
+    assert one.span is not None
+    assert one.span.source.strip() == one.text == script.decode().splitlines()[-1].strip()
+    ran = subprocess.run(
+        [sys.executable, "train.py"], check=False, cwd=tmp_path / "src", capture_output=True, text=True
+    )
+    assert "attempted relative import with no known parent package" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        b"try:\n    from .data import load\nexcept ImportError:\n    from data import load\n",
+        b"from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .data import load\n",
+        b"def load():\n    from . import data\n",
+        b"__package__ = 'src'\nfrom . import data\n",
+        b"import package.module\n",
+    ],
+)
+def test_relative_import_that_may_not_run_is_accepted(tmp_path: Path, script: bytes) -> None:
+    (tmp_path / "src" / "package").mkdir(parents=True)
+    (tmp_path / "src" / "package" / "module.py").write_text("from . import other\n")
+    assert found(tmp_path, train__py=script, data__py=b"") == []
+
+
+def test_missing_files_of_requirements_are_reported_with_their_lines(tmp_path: Path) -> None:
+    requirements = b"numpy\n-r more.txt\n./libs/a\n-c limits.txt\n-e libs/b\n-e ../shared\n-e .\n"
+    (tmp_path / "src" / "libs" / "b").mkdir(parents=True)
+    (tmp_path / "src" / "libs" / "b" / "setup.py").write_text("")
+    files = {"train__py": b"", "requirements__txt": requirements, "limits__txt": b"", "__smdpignore": b"limits.txt\n"}
+    reported = found(tmp_path, **files)
+    assert [(one.code, one.span.line, one.text) for one in reported if one.span is not None] == [
+        ("SMDP458", 2, "-r more.txt"),
+        ("SMDP458", 3, "./libs/a"),
+        ("SMDP458", 4, "-c limits.txt"),
+        ("SMDP458", 6, "-e ../shared"),
+    ]
+    assert "change .smdpignore so that it does not exclude limits.txt" in reported[2].help
+
+
+def test_requirements_of_a_shell_script_are_not_checked(tmp_path: Path) -> None:
+    assert found(tmp_path, "start.sh", start__sh=b"#!/bin/bash\n", requirements__txt=b"-r more.txt\n") == []

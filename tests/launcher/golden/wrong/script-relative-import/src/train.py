@@ -1,0 +1,3 @@
+from .data import load
+
+print(load())
