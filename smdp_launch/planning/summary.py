@@ -15,7 +15,7 @@ from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.planning.consequences import ImageFacts
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.sweep_rows import sweep_rows
-from smdp_launch.request.batch import on_cpus
+from smdp_launch.request.batch import LEARNING_RATE_NAMES, on_cpus, passes_learning_rate
 from smdp_launch.request.build import tensorboard_location
 from smdp_launch.request.cost import pending_is_limited, serving_hourly
 from smdp_launch.request.groups import groups as instance_groups
@@ -110,6 +110,8 @@ def _batch_rows(plan: Plan) -> list[Row]:
         rows.append(("batch", f"{advice.global_size} in each step{each}"))
     if advice.formula is not None:
         actual = f"; the job sets {advice.learning_rate:g}" if advice.learning_rate is not None else ""
+        if not passes_learning_rate(plan.spec):
+            actual = f" is advised; the job passes no {' or '.join(LEARNING_RATE_NAMES)}"
         rows.append(("learning rate", f"{advice.formula}{actual}"))
     if advice.warmup_steps is not None:
         rows.append(("warm-up", count(advice.warmup_steps, "step")))

@@ -51,6 +51,13 @@ def learning_rate_name(spec: JobSpec) -> str | None:
     return named or next((one for one in LEARNING_RATE_NAMES if one in spec.script.hyperparameters), None)
 
 
+def passes_learning_rate(spec: JobSpec) -> bool:
+    """Whether the script gets a learning rate: from a hyperparameter, or from a sweep."""
+    ranges = spec.sweep.ranges if spec.sweep is not None else None
+    tried = {*ranges.integer, *ranges.continuous, *ranges.categorical} if ranges is not None else set[str]()
+    return learning_rate_name(spec) is not None or not tried.isdisjoint(LEARNING_RATE_NAMES)
+
+
 def scaled_learning_rate(spec: JobSpec) -> float | None:
     """The reference learning rate scaled to the job's global batch; None if a value for that is not set."""
     batch, size = spec.batch, global_batch(spec)

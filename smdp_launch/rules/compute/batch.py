@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from smdp_launch.catalog.instances import Instance, instance
 from smdp_launch.diagnostics import Severity, closest
 from smdp_launch.jobfile.model.spec import Batch
+from smdp_launch.jobfile.yaml.document import Location
 from smdp_launch.jobfile.yaml.text import to_yaml
 from smdp_launch.request.batch import (
+    LEARNING_RATE_NAMES,
     global_batch,
     learning_rate_name,
+    passes_learning_rate,
     scaled_learning_rate,
     worker_batch,
     world_size,
@@ -160,6 +163,25 @@ def batch_hyperparameter_once(facts: Facts) -> Iterator[Problem]:
     if name is not None and name in facts.spec.script.hyperparameters:
         message = f"{name} is set twice: here, and by `batch.hyperparameter` to each worker's batch size"
         yield Problem((*_HYPERPARAMETERS, name), message, "remove one of the two", on_key=True)
+
+
+@rule("SMDP514", *_WORLD, *_SIZES, *_RATE, "script.entry", "script.source", "sweep", severity=Severity.WARNING)
+def learning_rate_is_passed(facts: Facts) -> Iterator[Problem]:
+    scaled = scaled_learning_rate(facts.spec)
+    if scaled is None or passes_learning_rate(facts.spec) or not workers_are_known(facts):
+        return
+    declared = [(name, one) for name, script in facts.scripts.items() for one in script.options]
+    for name, one in declared:
+        is_default = isinstance(one.default, int | float) and _close(one.default, scaled)
+        if one.name in LEARNING_RATE_NAMES and not is_default:
+            rate = _rounded(scaled)
+            message = f"the reference gives a learning rate of {rate}, but the job passes none to --{one.name}"
+            help_ = f"add `{one.name}: {rate}` to `script.hyperparameters`"
+            where = f"line {one.line} of {name}"
+            at: Location = (*_HYPERPARAMETERS, one.name)
+            write = {at: to_yaml(float(rate))}
+            yield Problem(("batch", "reference_learning_rate"), f"{message} ({where})", help_, write=write)
+            return
 
 
 @rule("SMDP514", "batch.learning_rate", "script.hyperparameters")
