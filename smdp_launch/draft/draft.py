@@ -17,7 +17,7 @@ from smdp_launch.draft.hyperparameters import Hyperparameter, hyperparameters
 from smdp_launch.jobfile.model.types import MAX_NAME
 from smdp_launch.request.hyperparameters import script_arguments
 from smdp_launch.source.commandline.arguments import CommandLine
-from smdp_launch.source.commandline.options import Option
+from smdp_launch.source.commandline.options import Option, Value, is_taken_for_an_option
 from smdp_launch.source.ignore import IGNORE_FILE
 from smdp_launch.source.requirements import REQUIREMENTS_FILE, read_requirements
 from smdp_launch.source.scan import SourceTree
@@ -108,14 +108,21 @@ def _options(scripts: Sequence[Script], line: CommandLine | None) -> list[Option
     return [*declared, *(one for one in more if one.name not in options)]
 
 
-def _refused(line: CommandLine | None) -> Callable[[str], bool]:
-    """A function that returns whether the script refuses a hyperparameter of a name, as far as this is known.
+def _refused(line: CommandLine | None) -> Callable[[str, Value], bool]:
+    """A function that returns whether the script refuses a hyperparameter of a name with a value, as far as this is
+    known.
 
-    Examples are an option with one dash before a long name, and an option of a module that parses the command line.
+    Examples are an option with one dash before a long name, an option of a module that parses the command line, and,
+    for argparse, a value that begins with a dash.
     """
-    if line is None or not line.is_closed:
-        return lambda name: False
-    return lambda name: not line.find(script_arguments({name: ""})[0])
+
+    def is_refused(name: str, value: Value) -> bool:
+        word, text = script_arguments({name: value})
+        is_argparse = line is None or line.style == "argparse"
+        is_unknown = line is not None and line.is_closed and not line.find(word)
+        return is_unknown or (is_argparse and is_taken_for_an_option(text))
+
+    return is_refused
 
 
 def _uploaded_twice(tree: SourceTree, data: Mapping[str, Path]) -> list[str]:

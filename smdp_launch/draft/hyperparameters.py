@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from smdp_launch.catalog.placeholders import of_hyperparameter
+from smdp_launch.request.hyperparameters import script_arguments
 from smdp_launch.source.commandline.options import Option, Value, reads_as
 
 #: CreateTrainingJob allows 100. The rest is for the engine's own.
@@ -35,26 +36,36 @@ class Hyperparameter:
     help: str
 
 
-def hyperparameters(options: Sequence[Option], is_refused: Callable[[str], bool]) -> list[Hyperparameter]:
+def hyperparameters(options: Sequence[Option], is_refused: Callable[[str, Value], bool]) -> list[Hyperparameter]:
     """The options, without those that get their value from the platform's environment.
 
     Args:
-        is_refused: whether the script refuses the hyperparameter of an option's name.
+        is_refused: whether the script refuses the hyperparameter of an option's name with a value.
     """
     result: list[Hyperparameter] = []
     passed = 0
     for option in options:
         if option.from_environment:
             continue
-        unfit = _unfit(option) or (_REFUSED if is_refused(option.name) else None)
+        value, help_ = _value(option), option.help
+        unfit = _unfit(option) or (_REFUSED if is_refused(option.name, value) else None)
         if unfit is None and passed == MAX_HYPERPARAMETERS:
             unfit = f"SageMaker allows at most 100, and {MAX_HYPERPARAMETERS} are above"
         passed += unfit is None
-        value, help_ = option.default, option.help
         if unfit is None and value is None:
             value, help_ = of_hyperparameter(option.name), f"fill in; {option.help}" if option.help else "fill in"
         result.append(Hyperparameter(option.name, value, unfit, help_))
     return result
+
+
+def _value(option: Option) -> Value:
+    """The default; as text for an option that parses a text which SageMaker does not pass for this value."""
+    form = {"json": json.dumps, "yaml": json.dumps, "python": repr}.get(option.kind)
+    (_, text) = script_arguments({option.name: option.default})
+    if form is None or option.default is None or isinstance(option.default, str):
+        return option.default
+    is_read = reads_as(option.kind, text) and not isinstance(option.default, dict)
+    return option.default if is_read else form(option.default)
 
 
 def _unfit(option: Option) -> str | None:

@@ -24,7 +24,7 @@ from smdp_launch.source.commandline.arguments import CommandLine
 from smdp_launch.source.deepspeed import DeepSpeed
 from smdp_launch.source.requirements import Requirements
 from smdp_launch.source.scan import LocalData, SourceTree
-from smdp_launch.source.script.modules import command_line_of
+from smdp_launch.source.script.modules import command_line_of, command_line_with_subcommands
 from smdp_launch.source.script.program import Program
 from smdp_launch.source.script.script import EntryKind, Script
 
@@ -79,6 +79,14 @@ class Facts:
         if self.source is None or not self.scripts:
             return None
         return command_line_of(self.source, self.scripts)
+
+    @cached_property
+    def subcommand_line(self) -> CommandLine | None:
+        """The command line of a script with subcommands; None for any other script."""
+        if self.source is None or not self.scripts:
+            return None
+        line = command_line_with_subcommands(self.source, self.scripts)
+        return line if line is not None and line.subcommands else None
 
     @property
     def document(self) -> Document:

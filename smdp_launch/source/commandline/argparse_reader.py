@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 
-from smdp_launch.source.commandline.arguments import Argument, Reads, Style
-from smdp_launch.source.commandline.options import literal
+from smdp_launch.source.commandline.arguments import Argument, Reads, Style, Subcommands
+from smdp_launch.source.commandline.options import PARSERS, literal
 from smdp_launch.source.commandline.reader import Reader, choices_of, keyword_value, parser_at, unpacks
-from smdp_launch.source.syntax.scopes import Nodes, Scope, dotted
+from smdp_launch.source.syntax.scopes import Nodes, Scope, dotted, tail
 from smdp_launch.source.syntax.tree import keywords
 
 _FLAG_ACTIONS = frozenset({"store_true", "store_false", "store_const", "append_const", "count", "help", "version"})
@@ -26,7 +26,7 @@ class ArgparseReader(Reader):
 
     @property
     def adds(self) -> bool:
-        return bool(self.arguments) or self.is_open
+        return bool(self.arguments or self.subcommands) or self.is_open
 
     def read(self, nodes: Nodes) -> None:
         self._makers: set[tuple[str | None, bool]] = set()
@@ -35,10 +35,12 @@ class ArgparseReader(Reader):
         imported += [alias for one in nodes.of(ast.ImportFrom) for alias in one.names]
         self._modules = {one.asname or one.name.partition(".")[0] for one in imported}
         self._sources: dict[str, list[ast.expr]] = {}
-        for node in nodes.of(ast.Assign):
+        self._assigned = nodes.placed(ast.Assign)
+        for node, _ in self._assigned:
             if len(node.targets) == 1 and isinstance(node.value, ast.Call) and dotted(node.targets[0]):
                 self._sources.setdefault(dotted(node.targets[0]), []).append(node.value)
         self._loops = nodes.of(ast.For)
+        self._reads_parameter = False
         self._nodes = nodes
         #: Names of parsers, and of groups of their arguments.
         self._names = {name for name, values in self._sources.items() if any(self._is_parser(one) for one in values)}
@@ -54,6 +56,7 @@ class ArgparseReader(Reader):
             self.is_open |= not known.issuperset(bases)
         if any(one.attr == "required" and not isinstance(one.ctx, ast.Load) for one in nodes.of(ast.Attribute)):
             self.arguments = [one._replace(required=False) for one in self.arguments]
+        self._add_subcommands(nodes)
         self.is_unknown |= any(one.attr in ("_actions", "_option_string_actions") for one in nodes.of(ast.Attribute))
         # After `add = parser.add_argument`, calls of `add` are not read.
         calls = sum(isinstance(one.node.func, ast.Attribute) for one in nodes.called("add_argument"))
@@ -67,10 +70,28 @@ class ArgparseReader(Reader):
         elif last in self._READING and self._is_method(call):
             self._add_reading(call, scope)
             self.is_tolerant |= "known" in last
-        elif last == "add_subparsers":
-            self.is_unknown = True
-        else:
+        elif last != "add_subparsers" or not self._is_method(call):
             self._add_borrower(call, last)
+
+    def _add_subcommands(self, nodes: Nodes) -> None:
+        calls = [one for one in nodes.called("add_subparsers") if self._is_method(one.node)]
+        added = [one.node for one in nodes.called("add_parser")]
+        names = [literal(one.args[0], self.known) if one.args else None for one in added]
+        is_known = all(isinstance(one, str) for one in names) and not any("aliases" in keywords(one) for one in added)
+        # A parser that lends its arguments to others is not counted.
+        lent = {dotted(each) for one in nodes.called("ArgumentParser", "add_parser") for each in _parents(one.node)}
+        makers = {
+            name for name, values in self._sources.items() if any(_called(one) == "ArgumentParser" for one in values)
+        }
+        for call in calls:
+            is_certain = is_known and len(calls) == 1 and makers - lent == {_receiver(call.node)}
+            place = parser_at(call.node, call.scope)
+            is_certain &= not call.scope.is_conditional and (place.function, place.is_main) in self._makers
+            # Whoever calls the function may pass the subcommand.
+            is_certain &= not self._reads_parameter
+            required = keyword_value(keywords(call.node), "required", self.known) is True
+            texts = frozenset(one for one in names if isinstance(one, str))
+            self.subcommands.append(Subcommands(call.node.lineno, required, texts, is_certain))
 
     def _is_method(self, call: ast.Call) -> bool:
         """Whether the call is a method of an object, not a function of a module."""
@@ -91,8 +112,7 @@ class ArgparseReader(Reader):
         place = parser_at(call, scope)
         self._makers.add((place.function, place.is_main))
         self.parsers.append(place)
-        parents = kwargs.get("parents")
-        for one in parents.elts if isinstance(parents, ast.List | ast.Tuple) else [parents] if parents else []:
+        for one in _parents(call):
             self._add_origin(one)
             if isinstance(one, ast.Call) and place in self.parsers:
                 self.parsers.remove(place)  # parent and child together are one parser
@@ -121,6 +141,7 @@ class ArgparseReader(Reader):
             return
         if isinstance(call.func, ast.Attribute):
             self._add_origin(call.func.value)
+        self._reads_parameter |= isinstance(words, ast.Name)
         self.reading.append(parser_at(call, scope))
 
     def _is_command_line(self, words: ast.expr) -> bool:
@@ -210,8 +231,25 @@ class ArgparseReader(Reader):
                 required=required and not has_stars,
                 is_certain=not scope.is_conditional and (place.function, place.is_main) in self._makers,
                 is_main=scope.is_main,
+                exclusive=self._exclusive(call, scope, kwargs),
+                is_of_command=any(_called(one) == "add_parser" for one in self._sources.get(_receiver(call), ())),
             )
         )
+
+    def _exclusive(self, call: ast.Call, scope: Scope, kwargs: Mapping[str, ast.expr]) -> int | None:
+        """The line that creates the mutually exclusive group to which the call adds an argument; None if none does."""
+        # argparse does not count a value that is the default itself, as a small number may be.
+        if {"type", "default"} <= kwargs.keys():
+            return None
+        before = [
+            one
+            for one, place in self._assigned
+            if one.lineno < call.lineno
+            and place.function is scope.function
+            and _receiver(call) in [dotted(each) for each in one.targets]
+        ]
+        made = before[-1].value if before else None
+        return made.lineno if made is not None and _called(made) == "add_mutually_exclusive_group" else None
 
     def _takes(self, kwargs: Mapping[str, ast.expr]) -> str | int:
         action = kwargs.get("action")
@@ -233,5 +271,20 @@ class ArgparseReader(Reader):
     def _reads(self, kwargs: Mapping[str, ast.expr], has_stars: bool) -> Reads:
         if "type" not in kwargs:
             return "any" if has_stars else "text"
-        names: dict[str, Reads] = {"int": "int", "float": "float", "str": "text"}
+        names: dict[str, Reads] = {"int": "int", "float": "float", "str": "text", "bool": "truthy", **PARSERS}
         return names.get(dotted(kwargs["type"]), "any")
+
+
+def _called(value: ast.expr) -> str:
+    """The last part of the name that ``value`` calls; empty if it is no call."""
+    return tail(value.func) if isinstance(value, ast.Call) else ""
+
+
+def _receiver(call: ast.Call) -> str:
+    """``a.b`` for ``a.b.method(...)``."""
+    return dotted(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+
+
+def _parents(call: ast.Call) -> list[ast.expr]:
+    parents = keywords(call).get("parents")
+    return parents.elts if isinstance(parents, ast.List | ast.Tuple) else [parents] if parents is not None else []

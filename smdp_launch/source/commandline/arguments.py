@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from smdp_launch.source.commandline.options import Value
 
 Style = Literal["argparse", "click", "absl"]
-Reads = Literal["text", "int", "float", "any"]
+Reads = Literal["text", "int", "float", "truthy", "json", "yaml", "python", "any"]
 
 #: Packages that define no absl flags.
 _FLAGLESS = frozenset(
@@ -39,13 +39,15 @@ class Argument(NamedTuple):
 
     Args:
         spellings: with their dashes, such as ``("--learning-rate", "--lr")``; a positional's name has none.
-        reads: the conversion of the text.
+        reads: the conversion of the text, as ``options.Option.kind``; ``any`` if it is not known.
         takes: ``value`` (one word), ``flag`` (none), ``several`` (one or more words), ``unknown``; or the number of
             words, if it is more than one.
         choices: as Python values; None if any value is accepted, or if they cannot be determined.
         is_certain: every run declares it, in the function that creates its parser.
         is_main: it is declared below ``if __name__ == "__main__"``.
         module: the file that declares it.
+        exclusive: the line of its mutually exclusive group; None without such a group.
+        is_of_command: it belongs to the parser of a subcommand.
     """
 
     spellings: tuple[str, ...]
@@ -57,6 +59,8 @@ class Argument(NamedTuple):
     is_certain: bool = False
     is_main: bool = False
     module: str = ""
+    exclusive: int | None = None
+    is_of_command: bool = False
 
     @property
     def is_positional(self) -> bool:
@@ -74,6 +78,21 @@ class Parser(NamedTuple):
     function: str | None
     is_main: bool
     line: int = 0
+
+
+class Subcommands(NamedTuple):
+    """A call of ``add_subparsers``.
+
+    Args:
+        names: of the subcommands.
+        is_certain: every run adds exactly these to the only parser of the module, which parses the command line.
+    """
+
+    line: int
+    required: bool
+    names: frozenset[str]
+    is_certain: bool
+    module: str = ""
 
 
 class Declarations(NamedTuple):
@@ -98,6 +117,7 @@ class Declarations(NamedTuple):
     arguments: tuple[Argument, ...] = ()
     parsers: tuple[Parser, ...] = ()
     reading: tuple[Parser, ...] = ()
+    subcommands: tuple[Subcommands, ...] = ()
     borrowed: frozenset[str] = frozenset()
     defined: frozenset[str] = frozenset()
     used: frozenset[str] = frozenset()
@@ -117,6 +137,7 @@ class CommandLine(NamedTuple):
         is_closed: a name that is not among the arguments is refused.
         is_one: one parser has all arguments, so that required arguments must be set.
         is_tolerant: words that match no argument, such as the value of a flag, are ignored.
+        subcommands: if there are any, ``arguments`` has theirs too, and the other fields describe none of them.
     """
 
     style: Style
@@ -125,6 +146,7 @@ class CommandLine(NamedTuple):
     is_one: bool
     is_tolerant: bool
     abbreviates: bool
+    subcommands: tuple[Subcommands, ...] = ()
 
     def find(self, word: str) -> list[Argument]:
         """The arguments that ``word``, such as ``--lr``, may mean; several if it is an ambiguous abbreviation."""
@@ -179,6 +201,11 @@ def command_line(modules: Mapping[str, Declarations], complete: bool) -> Command
         is_one=len(parsers) == 1 and borrowed <= defined,
         is_tolerant=any(one.is_tolerant for one in modules.values()),
         abbreviates=all(one.abbreviates for one in modules.values()),
+        subcommands=tuple(
+            one._replace(module=name, is_certain=one.is_certain and complete and len(parsers) == len(each.parsers))
+            for name, each in modules.items()
+            for one in each.subcommands
+        ),
     )
 
 

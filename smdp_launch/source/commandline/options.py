@@ -6,19 +6,26 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from smdp_launch.source.syntax.scopes import Call, Nodes, dotted
 
 #: A value that JSON and YAML can represent.
 Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | None"
-Kind = Literal["text", "int", "float", "bool", "truthy", "flag", "several", "other"]
+Kind = Literal["text", "int", "float", "bool", "truthy", "json", "yaml", "python", "flag", "several", "other"]
 
 # A job file allows no more digits, and no deeper nesting.
 _MAX_DIGITS = 100
 _MAX_DEPTH = 20
 _KINDS: dict[str, Kind] = {"int": "int", "float": "float", "str": "text", "string": "text", "bool": "bool"}
+#: Functions that parse a text, such as ``type=json.loads``, with the form that they accept.
+PARSERS: dict[str, Literal["json", "yaml", "python"]] = {
+    **{"json.loads": "json", "yaml.safe_load": "yaml", "safe_load": "yaml"},
+    **{"ast.literal_eval": "python", "literal_eval": "python"},
+}
+# Until Python 3.13, and since Python 3.14.
+_NEGATIVE_NUMBERS = (re.compile(r"-\d+$|-\d*\.\d+$"), re.compile(r"-\.?\d"))
 _FLAGS = {"store_true", "store_false", "count", "store_const", "append_const", "help", "version"}
 
 
@@ -28,8 +35,9 @@ class Option(NamedTuple):
     Args:
         name: without the leading dashes, as a hyperparameter is named.
         kind: the conversion of the text. ``truthy`` is argparse's ``type=bool``, for which every text except the empty
-            text is True. A ``flag`` takes no value and ``several`` takes a list of values; neither can be a
-            hyperparameter, which has one value. ``other`` is a function.
+            text is True. ``json``, ``yaml`` and ``python`` are parsers of text (``PARSERS``). A ``flag`` takes no
+            value and ``several`` takes a list of values; neither can be a hyperparameter, which has one value.
+            ``other`` is a function.
         default: as a JSON value; None if there is none, or if it cannot be read without running the script.
         is_computed: there is a default, and it cannot be read.
         from_environment: the default is read from an environment variable.
@@ -162,7 +170,8 @@ def _kind(kwargs: Mapping[str, ast.expr], known: Mapping[str, Value], is_click: 
     if many or takes not in (None, "?", 1) or named in ("append", "extend"):
         return "several"
     if "type" in kwargs:
-        kind = _KINDS.get(dotted(kwargs["type"]).removeprefix("click.").lower(), "other")
+        type_ = dotted(kwargs["type"])
+        kind = PARSERS.get(type_) or _KINDS.get(type_.removeprefix("click.").lower(), "other")
         return "truthy" if kind == "bool" and not is_click else kind
     return _KINDS[type(literal(kwargs["default"], known)).__name__] if is_click and _guesses(kwargs, known) else "text"
 
@@ -199,9 +208,23 @@ def _fits(value: object, depth: int) -> bool:
 
 
 def reads_as(kind: str, text: str) -> bool:
-    """Whether ``text`` can be converted to ``kind``: ``int`` or ``float``; every other kind is text."""
+    """Whether ``text`` can be converted to ``kind``: ``int``, ``float``, ``json`` or ``python``; others are text."""
+    convert: dict[str, Callable[[str], object]] = {
+        **{"int": int, "float": float, "json": json.loads, "python": ast.literal_eval}
+    }
     try:
-        {"int": int, "float": float}.get(kind, str)(text)
-    except ValueError:
+        convert.get(kind, str)(text)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return False
     return True
+
+
+def is_taken_for_an_option(text: str, python: tuple[int, int] | None = None) -> bool:
+    """Whether argparse takes ``text`` for an option, so that it cannot be the value of an option.
+
+    Args:
+        python: the version that runs the script; None if it is not known.
+    """
+    if not text.startswith("-") or text == "-" or " " in text:
+        return False
+    return _NEGATIVE_NUMBERS[python is not None and python >= (3, 14)].match(text) is None

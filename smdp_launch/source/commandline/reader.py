@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 
-from smdp_launch.source.commandline.arguments import Argument, Declarations, Parser, Style
+from smdp_launch.source.commandline.arguments import Argument, Declarations, Parser, Style, Subcommands
 from smdp_launch.source.commandline.options import Value, literal
 from smdp_launch.source.syntax.scopes import Nodes, Scope, dotted
 
@@ -26,6 +26,7 @@ class Reader:
         self.arguments: list[Argument] = []
         self.parsers: list[Parser] = []
         self.reading: list[Parser] = []
+        self.subcommands: list[Subcommands] = []
         self.borrowed: set[str] = set()
         self.is_open = False
         self.is_unknown = False
@@ -42,6 +43,7 @@ class Reader:
             arguments=tuple(self.arguments),
             parsers=tuple(self.parsers),
             reading=tuple(self.reading),
+            subcommands=tuple(self.subcommands),
             borrowed=frozenset(self.borrowed),
             is_open=self.is_open,
             is_unknown=self.is_unknown,

@@ -66,6 +66,12 @@ def is_complete(tree: SourceTree, scripts: Mapping[str, Script]) -> bool:
 
 def command_line_of(tree: SourceTree, scripts: Mapping[str, Script]) -> CommandLine | None:
     """The command line of the entry point, the first of ``scripts``; None if it cannot be determined."""
+    line = command_line_with_subcommands(tree, scripts)
+    return None if line is None or line.subcommands else line
+
+
+def command_line_with_subcommands(tree: SourceTree, scripts: Mapping[str, Script]) -> CommandLine | None:
+    """As ``command_line_of``, but also for a command line with subcommands."""
     return command_line({name: one.command_line for name, one in scripts.items()}, is_complete(tree, scripts))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from smdp_launch.checking.job import check_mapping
 from smdp_launch.diagnostics import Diagnostic
 
-CODES = ("SMDP432", "SMDP433", "SMDP434", "SMDP435", "SMDP436")
+CODES = ("SMDP432", "SMDP433", "SMDP434", "SMDP435", "SMDP436", "SMDP437", "SMDP438")
 
 
 def job(hyperparameters: Mapping[str, Any], entry: str = "train.py") -> dict[str, Any]:
