@@ -87,7 +87,7 @@ class ArgparseReader(Reader):
             is_certain = is_known and len(calls) == 1 and makers - lent == {_receiver(call.node)}
             place = parser_at(call.node, call.scope)
             is_certain &= not call.scope.is_conditional and (place.function, place.is_main) in self._makers
-            # Whoever calls the function may pass the subcommand.
+            # The caller of the function may pass the subcommand.
             is_certain &= not self._reads_parameter
             required = keyword_value(keywords(call.node), "required", self.known) is True
             texts = frozenset(one for one in names if isinstance(one, str))

@@ -24,8 +24,10 @@ from tests.support.services.faulty_service import cloud_with_data
 
 #: Codes of problems that are not in a line of the job file.
 ELSEWHERE = {"SMDP101": "job.yaml", "SMDP207": "--set", "SMDP208": "smdp-defaults.yaml", "SMDP410": "src/.smdpignore"}
-ELSEWHERE |= dict.fromkeys(("SMDP430", "SMDP452", "SMDP456", "SMDP457", "SMDP515"), "src/train.py")
-ELSEWHERE |= {f"SMDP{number}": "src/train.py" for number in range(440, 449)} | {"SMDP449": "src/requirements.txt"}
+ELSEWHERE |= dict.fromkeys(("SMDP430", "SMDP439", "SMDP452", "SMDP456", "SMDP457", "SMDP515"), "src/train.py")
+ELSEWHERE |= {f"SMDP{number}": "src/train.py" for number in range(440, 449)} | dict.fromkeys(
+    ("SMDP449", "SMDP458"), "src/requirements.txt"
+)
 ELSEWHERE |= dict.fromkeys(("SMDP343", "SMDP462", "SMDP464", "SMDP827", "SMDP828"), "src/inference.py")
 ELSEWHERE |= dict.fromkeys(("SMDP825", "SMDP826"), "src/train.py")
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import io
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from smdp_launch.checking.job import check_mapping
 from smdp_launch.diagnostics import Diagnostic
+from smdp_launch.request.hyperparameters import script_arguments
 
 CODES = ("SMDP432", "SMDP433", "SMDP434", "SMDP435", "SMDP436", "SMDP437", "SMDP438")
 
@@ -36,3 +41,19 @@ def found(folder: Path, script: str, hyperparameters: Mapping[str, Any], **modul
         (source / f"{name}.py").write_text(text)
     checked = check_mapping(job(hyperparameters), folder, environ={})
     return [one for one in checked.diagnostics if one.code in CODES]
+
+
+def is_refused(script: str, hyperparameters: Mapping[str, Any]) -> bool | None:
+    """Whether the script refuses its command line; None if it cannot create its parser."""
+    argv = sys.argv
+    sys.argv = ["train.py", *script_arguments(hyperparameters)]
+    try:
+        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(script, "train.py", "exec"), {"__name__": "__main__"})
+    except SystemExit as end:
+        return end.code not in (None, 0)
+    except (TypeError, ValueError, AttributeError, argparse.ArgumentError):
+        return None
+    finally:
+        sys.argv = argv
+    return False

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import io
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +15,7 @@ from smdp_launch.checking.job import check_mapping
 from smdp_launch.diagnostics import Severity
 from smdp_launch.request.hyperparameters import script_arguments
 from tests.conftest import clean_environment
-from tests.launcher.source.command_lines import CODES, found, job
+from tests.launcher.source.command_lines import CODES, found, is_refused, job
 from tests.support.doc_examples import blocks
 from tests.support.properties import examples
 
@@ -64,22 +60,6 @@ def script_of(arguments: list[dict[str, Any]], known: bool, abbreviations: bool)
     lines += [f"    group.add_argument({one})" for one in calls["exclusive"]]
     lines += ["    helper(parser)", f"    parser.{'parse_known_args' if known else 'parse_args'}()", ""]
     return "\n".join([*lines, "if __name__ == '__main__':", "    main()", ""])
-
-
-def is_refused(script: str, hyperparameters: Mapping[str, Any]) -> bool | None:
-    """Whether the script refuses its command line; None if it cannot create its parser."""
-    argv = sys.argv
-    sys.argv = ["train.py", *script_arguments(hyperparameters)]
-    try:
-        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
-            exec(compile(script, "train.py", "exec"), {"__name__": "__main__"})
-    except SystemExit as end:
-        return end.code not in (None, 0)
-    except (TypeError, ValueError, AttributeError, argparse.ArgumentError):
-        return None
-    finally:
-        sys.argv = argv
-    return False
 
 
 @examples(300, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -9,8 +9,7 @@ import pytest
 
 from smdp_launch.checking.job import check_mapping
 from smdp_launch.diagnostics import Severity
-from tests.launcher.source.command_lines import found, job
-from tests.launcher.source.test_script_arguments import is_refused
+from tests.launcher.source.command_lines import found, is_refused, job
 
 START = "import argparse, ast, json, sys, yaml\nparser = argparse.ArgumentParser()\n"
 
