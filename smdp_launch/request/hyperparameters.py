@@ -23,7 +23,8 @@ def encode_value(value: JsonValue) -> str:
 
 def script_arguments(values: Mapping[str, JsonValue]) -> list[str]:
     """The command line of the script, as AWS's toolkit renders it: sorted names, ``--name value``, ``-n value`` for
-    one letter, mappings as ``k=v,k2=v2``, ``True`` and ``False``, nothing for null, lists as Python writes them."""
+    one letter, mappings as ``k=v,k2=v2``, nothing for null, and everything else, also in a mapping, as Python's
+    ``str()``."""
     arguments: list[str] = []
     for name, value in sorted(values.items()):
         arguments += [f"-{name}" if len(name) == 1 else f"--{name}", _argument(value)]
@@ -31,8 +32,6 @@ def script_arguments(values: Mapping[str, JsonValue]) -> list[str]:
 
 
 def _argument(value: JsonValue) -> str:
-    if value is None:
-        return ""
     if isinstance(value, dict):
-        return ",".join(f"{key}={_argument(one)}" for key, one in sorted(value.items()))
-    return str(value)
+        return ",".join(f"{key}={one}" for key, one in sorted(value.items()))
+    return "" if value is None else str(value)

@@ -17,6 +17,7 @@ from botocore.session import Session
 from botocore.validate import ParamValidator
 from hypothesis import given
 from hypothesis import strategies as st
+from smdp_entrypoint.contract.hyperparameters import Hyperparameters, to_arguments
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.json import JSONSnapshotExtension
 
@@ -178,13 +179,20 @@ def test_script_gets_one_argument_for_each_value(values: dict[str, Any]) -> None
             assert shown == value
 
 
+@given(st.dictionaries(st.text(min_size=1), json_values))
+def test_script_arguments_are_those_that_the_containers_pass(values: dict[str, Any]) -> None:
+    decoded = Hyperparameters.decode(encode(values))
+    assert script_arguments(decoded.script) == to_arguments(decoded.script)
+
+
 def test_script_arguments_match_the_toolkit() -> None:
-    values = {"lr": 0.1, "n": 3, "flag": True, "none": None, "list": [1, "a"], "map": {"b": 2, "a": "x"}, "s": "a b"}
+    nested = {"model": {"depth": 3}, "seed": None, "a": "x"}
+    values = {"lr": 0.1, "n": 3, "flag": True, "none": None, "list": [1, "a"], "map": nested, "s": "a b"}
     assert script_arguments(values) == [
         *("--flag", "True"),
         *("--list", "[1, 'a']"),
         *("--lr", "0.1"),
-        *("--map", "a=x,b=2"),
+        *("--map", "a=x,model={'depth': 3},seed=None"),
         *("-n", "3"),
         *("--none", ""),
         *("-s", "a b"),
