@@ -58,9 +58,6 @@ _S3_FORMS = tuple(
     )
 )
 _PLAIN_NUMBER = re.compile(r"\s*[+-]?\d{1,15}(\.\d{1,15})?\s*", re.ASCII)
-# A number that YAML ends at its thousands separator.
-_REST_OF_NUMBER = re.compile(r"\d{3}(\.\d+)?", re.ASCII)
-
 
 #: Quotes that keyboards do not have: double, single, and guillemets.
 _TYPOGRAPHIC = frozenset("\u201c\u201d\u201e\u201f\u2018\u2019\u201a\u201b\u00ab\u00bb\u2039\u203a")
@@ -87,8 +84,8 @@ class Correction(NamedTuple):
 def correction(document: Document, error: SchemaError) -> Correction | None:
     """How to correct the value at its place; None if the user has to decide."""
     siblings = document.value(error.written[:-1])
-    if isinstance(siblings, dict) and any(_REST_OF_NUMBER.fullmatch(str(one)) for one in siblings):
-        return None  # {max_usd: $2,500.00}: YAML ends a value in braces at its comma
+    if isinstance(siblings, dict) and any(one is None and str(key)[:1].isdigit() for key, one in siblings.items()):
+        return None  # {max_usd: $2,500.00} and {max_run: 2 days, 3:00:00}: YAML ends a value in braces at its comma
     corrections = (one(document, error) for one in _CORRECTIONS)
     return next((one for one in corrections if one is not None), None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -152,10 +153,19 @@ def test_spot_true_becomes_the_mapping_with_its_fields(tmp_path: Path) -> None:
     assert "checkpoint: {s3: s3://bucket/output/checkpoints}\n" in fixed.files[0].after
 
 
-def test_number_that_yaml_ends_at_its_comma_is_not_changed(tmp_path: Path) -> None:
-    text = JOB + "budget: {max_usd: $2,500.00}\n"
+@pytest.mark.parametrize("value", ["max_usd: $2,500.00", "max_usd: $2,500", "max_usd_per_week: 2 USD, 5 USD"])
+def test_number_that_yaml_ends_at_its_comma_is_not_changed(tmp_path: Path, value: str) -> None:
+    text = f"{JOB}budget: {{{value}}}\n"
     fixed = fix_job(write_job(tmp_path, text), environ={})
-    assert "max_usd: $2" in (fixed.files[0].after if fixed.files else text)
+    assert value.partition(",")[0] in (fixed.files[0].after if fixed.files else text)
+
+
+def test_time_that_yaml_ends_at_its_comma_is_not_changed(tmp_path: Path) -> None:
+    max_run = "max_run: 2 days, 3:00:00"
+    compute = f"compute: {{instance_type: ml.p4d.24xlarge, instance_count: 2, {max_run}}}\n"
+    text = re.sub(r"compute:\n(  .*\n)+", compute, JOB)
+    fixed = fix_job(write_job(tmp_path, text), environ={})
+    assert max_run in (fixed.files[0].after if fixed.files else text)
 
 
 def test_two_misspellings_of_one_key_do_not_become_duplicate_keys(tmp_path: Path) -> None:
