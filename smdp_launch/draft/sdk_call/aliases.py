@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterable, Iterator
 
-from smdp_launch.draft.sdk_call.order import Order
+from smdp_launch.draft.sdk_call.blocks import FUNCTIONS, Blocks
 from smdp_launch.source.syntax.scopes import Function, dotted, tail
 
 #: The longest chain of names, such as a name for a part of another name's value.
@@ -13,18 +13,17 @@ _MOST_STEPS = 4
 #: Calls whose result contains their arguments, or the object whose method they are.
 _PASSING = frozenset({"dict", "enumerate", "getattr", "items", "list", "tuple", "values", "vars", "zip"})
 _COLLECTIONS = (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp)
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class Aliases:
     """The other names of the object that ``owners`` stand for."""
 
-    def __init__(self, tree: ast.Module, order: Order, owners: Collection[str]) -> None:
-        self._order, self._owners = order, owners
+    def __init__(self, blocks: Blocks, owners: Collection[str]) -> None:
+        self._blocks, self._owners = blocks, owners
         #: Names with the functions in which they stand for the object, and those of collections with the object.
         self._scopes: dict[str, set[ast.AST]] = {}
         self._collections: set[str] = set()
-        nodes = list(ast.walk(tree))
+        nodes = list(ast.walk(blocks.tree))
         self._functions = dict(_functions(nodes))
         bound = [one for node in nodes for one in _bound(node)]
         calls = [one for one in nodes if isinstance(one, ast.Call) and tail(one.func) in self._functions]
@@ -45,7 +44,7 @@ class Aliases:
 
     def _is_named(self, node: ast.expr, at: ast.AST) -> bool:
         scopes = self._scopes.get(text_of(node))
-        return scopes is not None and any(one in scopes for one in self._order.scopes(at))
+        return scopes is not None and any(one in scopes for one in self._blocks.scopes(at))
 
     def _is_known(self, name: str, scope: ast.AST) -> bool:
         return name in self._owners or scope in self._scopes.get(name, ())
@@ -53,7 +52,7 @@ class Aliases:
     def _assigned(self, bound: Iterable[tuple[ast.expr, ast.expr]]) -> Iterator[tuple[str, ast.AST]]:
         for target, value in bound:
             if self._contains(value):
-                scopes = self._order.scopes(target)
+                scopes = self._blocks.scopes(target)
                 if isinstance(value, _COLLECTIONS):
                     self._collections.add(text_of(target))
                 yield text_of(target), scopes[0 if isinstance(target, ast.Name) else -1]
@@ -94,11 +93,11 @@ class Aliases:
 def _functions(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, Function]]:
     """The functions of a file by their name, and ``__init__`` by the name of its class."""
     for node in nodes:
-        if isinstance(node, _FUNCTIONS):
+        if isinstance(node, FUNCTIONS):
             yield node.name, node
         elif isinstance(node, ast.ClassDef):
             for one in node.body:
-                if isinstance(one, _FUNCTIONS) and one.name == "__init__":
+                if isinstance(one, FUNCTIONS) and one.name == "__init__":
                     yield node.name, one
 
 

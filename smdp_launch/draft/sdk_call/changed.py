@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeGuard
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeGuard
 
 from smdp_launch.draft.sdk_call.aliases import Aliases, text_of
-from smdp_launch.draft.sdk_call.order import Assigned, Order, begin_of
+from smdp_launch.draft.sdk_call.blocks import begin_of
+from smdp_launch.draft.sdk_call.order import Assigned, Order
 from smdp_launch.draft.sdk_call.values import Made, Values
 from smdp_launch.secret_forms import without_forms
 from smdp_launch.source.syntax.scopes import tail
 
 #: The names under which version 2 of the SDK keeps the hyperparameters.
 _HYPERPARAMETERS = ("_hyperparameters", "hyperparam_dict")
+#: Arguments with mappings that the object keeps, so that it sees their later changes (sagemaker 2.257.7). Estimator
+#: copies its hyperparameters, and the trainer of version 3 copies all mappings.
+_SHARED = {
+    **dict.fromkeys(("PyTorch", "TensorFlow", "HuggingFace"), ("hyperparameters", "environment")),
+    "Estimator": ("environment",),
+}
 #: How the names of methods begin that change an object, and the methods of mappings and lists that do.
 _CHANGING = ("set_", "add_", "enable_", "update_")
 _OF_PARTS = ("update", "setdefault", "pop", "append", "extend", "insert", "remove", "clear")
@@ -22,6 +29,14 @@ _Change = ast.Assign | ast.AugAssign | ast.Delete | ast.Call
 _Step = str | ast.expr
 #: A change, what it changes, the object that this is a part of, and the steps from the object to it.
 _Found = tuple[_Change, ast.expr, ast.expr, list[_Step]]
+_StepsTo = Callable[[ast.expr, _Change], list[_Step] | None]
+
+
+class _Part(NamedTuple):
+    """A variable with a mapping that an argument gives to the object, and the scope of the variable."""
+
+    argument: str
+    scope: ast.AST | None
 
 
 def changed(
@@ -35,14 +50,27 @@ def changed(
     """
     owners = _owners(tree, call, start)
     again = [one for each in others for one in _assigned(tree, each) if owners & _targets(one)]
-    order = Order(tree, call, start, again)
-    other = [(_targets(one), one) for one in ast.walk(tree) if _makes_another(one, call)]
+    order = Order(values.blocks, call, start, again)
+    parts = _parts(call, values)
+    other = [
+        (_targets(one), one)
+        for one in ast.walk(tree)
+        if _makes_another(one, call) or (isinstance(one, Assigned) and _targets(one) & parts.keys())
+    ]
     lost: list[str] = []
-    for node, target, owner, steps in _changes(tree, owners, Aliases(tree, order, owners)):
+    aliases = Aliases(values.blocks, owners)
+
+    def steps_to(one: ast.expr, at: _Change) -> list[_Step] | None:
+        """The steps from the object to ``one``: none for the object itself; None if it is no part of the object."""
+        if isinstance(one, ast.Name) and one.id in parts and values.scope(one) is parts[one.id].scope:
+            return [parts[one.id].argument]
+        return [] if text_of(one) in owners or aliases.has(one, at) else None
+
+    for node, target, owner, steps in _changes(tree, owners, steps_to):
         name = text_of(owner)
         if order.is_outside(node) or any(name in names and order.follows(node, one) for names, one in other):
             continue
-        is_applied = name in owners and order.is_between(node)
+        is_applied = (name in owners or name in parts) and order.is_between(node)
         result = _applied(values, made, node, steps) if is_applied else None
         if result is None:
             lost.append(f"`{without_forms(ast.unparse(target))}` in {values.place(node.lineno)}")
@@ -76,14 +104,21 @@ def _owners(tree: ast.Module, call: ast.Call, start: ast.Call | None) -> set[str
     return owners
 
 
-def _changes(tree: ast.Module, owners: set[str], aliases: Aliases) -> list[_Found]:
+def _parts(call: ast.Call, values: Values) -> dict[str, _Part]:
+    """The names of mappings that the object takes over without a copy."""
+    shared = _SHARED.get(tail(call.func), ())
+    given = [(one.arg, one.value) for one in call.keywords if one.arg in shared and isinstance(one.value, ast.Name)]
+    return {one.id: _Part(argument, values.scope(one)) for argument, one in given}
+
+
+def _changes(tree: ast.Module, owners: set[str], steps_to: _StepsTo) -> list[_Found]:
     """The changes in the order of the lines."""
     found: list[_Found] = []
     for node in ast.walk(tree):
         if not isinstance(node, _Change):
             continue
         for target in _changed_by(node):
-            owner, steps = _steps(target, node, owners, aliases)
+            owner, steps = _steps(target, node, steps_to)
             if steps and (not isinstance(node, ast.Call) or _is_change(steps, text_of(owner) in owners)):
                 found.append((node, target, owner, steps))
     return sorted(found, key=lambda one: begin_of(one[0]))
@@ -99,14 +134,15 @@ def _changed_by(node: _Change) -> Sequence[ast.expr]:
     return [node.func]
 
 
-def _steps(target: ast.expr, at: _Change, owners: set[str], aliases: Aliases) -> tuple[ast.expr, list[_Step]]:
+def _steps(target: ast.expr, at: _Change, steps_to: _StepsTo) -> tuple[ast.expr, list[_Step]]:
     """The object that ``target`` is a part of, and the attributes and keys from there to it; none without one."""
     steps: list[_Step] = []
     while isinstance(target, ast.Attribute | ast.Subscript):
         steps.insert(0, target.attr if isinstance(target, ast.Attribute) else target.slice)
         target = target.value
-        if text_of(target) in owners or aliases.has(target, at):
-            return target, steps
+        before = steps_to(target, at)
+        if before is not None:
+            return target, [*before, *steps]
     return target, []
 
 

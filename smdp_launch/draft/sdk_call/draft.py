@@ -151,7 +151,7 @@ def _put_source(job: SdkJob, found: Found, file: Path, job_file: Path, is_traine
     else:
         job.values[at] = _relative(here, home)
         if folder is not None:
-            job.comments[at] = f"fill in; {source_of(folder)}"
+            job.comments[at] = f"the call has {source_of(folder)}"
             job.notes.append(f"script.source is the folder of {file.name}: `{source_of(folder)}` is no local folder")
     if not isinstance(entry, str):
         at = ("script", "entry")
@@ -174,17 +174,14 @@ def _put_defaults(job: SdkJob, found: Found, is_trainer: bool) -> None:
     type_at, count_at = ("compute", "instance_type"), ("compute", "instance_count")
     if job.values.get(type_at) in _LOCAL_MODE:
         job.notes.append(f"instance_type `{job.values.pop(type_at)}` is the SDK's local mode: use launch --local")
-    if type_at not in job.values:
-        first = {"nccl": "ml.g5.12xlarge", "gloo": "ml.c5.4xlarge"}
-        job.values[type_at] = first.get(job.values["engine",], "ml.p4d.24xlarge")
-        job.comments[type_at] = f"fill in; {job.unread.get(type_at, 'the file does not name the type')}"
-    if count_at not in job.values:
-        job.values[count_at] = 1
-        if count_at in job.unread or not is_trainer:  # version 3 has the default 1
-            job.comments[count_at] = f"fill in; {job.unread.get(count_at, 'the file does not name the number')}"
+    if is_trainer and count_at not in job.unread:
+        job.values.setdefault(count_at, 1)  # the default of version 3
+    for at, what in ((type_at, "type"), (count_at, "number")):
+        if at not in job.values:
+            job.left_out[at] = f"fill in; {job.unread.get(at, f'the file does not name the {what}')}"
     _note_unread(job, found)
-    type_ = instance(str(job.values[type_at]))
-    if type_ is not None and not job.comments.get(type_at):
+    type_ = instance(str(job.values.get(type_at)))
+    if type_ is not None:
         job.comments[type_at] = f"{type_.gpus} GPU{'s' if type_.gpus > 1 else ''}"
     if job.values["engine",] == "native" and ("image",) not in job.values:
         version = job.values["framework", "version"]
@@ -198,7 +195,8 @@ def _note_unread(job: SdkJob, found: Found) -> None:
         names = {"entry": ("entry_point", "source_code")}.get(at[-1], (at[-1], f"train_{at[-1]}", "compute"))
         place = next((found.made.places[one] for one in names if one in found.made.places), None)
         where = f" in {place}" if place is not None else ""
-        job.notes.append(f"{'.'.join(at)} is {job.values[at]}: `{source}`{where} cannot be read from the file")
+        state = f"is {job.values[at]}" if at in job.values else "is not set"
+        job.notes.append(f"{'.'.join(at)} {state}: `{source}`{where} cannot be read from the file")
 
 
 def _put_local_data(job: SdkJob, job_file: Path, file: Path) -> None:

@@ -13,8 +13,6 @@ from smdp_launch.draft.sdk_call.values import Made
 
 #: Arguments whose values the job file takes as they are, with the names of version 1 of the SDK.
 _PLAIN: dict[str, At] = {
-    "image_uri": ("image",),
-    "image_name": ("image",),
     "entry_point": ("script", "entry"),
     "instance_type": ("compute", "instance_type"),
     "train_instance_type": ("compute", "instance_type"),
@@ -43,6 +41,7 @@ _TORCH_DISTRIBUTED = ("torch_distributed", "pytorchddp", "pytorch_ddp")
 def read_estimator(found: Found) -> SdkJob:
     """The job, without its framework, source folder and name, which depend on more than the call."""
     call, job = found.made, SdkJob()
+    job.image(call.get("image_uri") or call.get("image_name"))
     for name, at in _PLAIN.items():
         value = call.get(name)
         job.put(at, None if value is False else value)
@@ -150,8 +149,9 @@ def put_spot(job: SdkJob, wait: Any) -> None:
         return
     run = job.values.get(("compute", "max_run"))
     job.values[at] = (run if isinstance(run, int) else 86400) + 3600
-    default = "max_run and one hour to wait for capacity"
-    job.comments[at] = default if wait is None else f"fill in; {source_of(wait)}"
+    job.comments[at] = "max_run and one hour to wait for capacity"
+    if wait is not None:
+        job.notes.append(f"spot.max_wait is {job.values[at]}: `{source_of(wait)}` cannot be read from the file")
 
 
 def put_network(job: SdkJob, subnets: Any, groups: Any) -> None:

@@ -41,6 +41,7 @@ _ARGUMENTS = frozenset(
 )
 #: Larger files are not read.
 _LARGEST = 20 << 20
+_REGIONS = ("region", "aws_region", "region_name")
 _MAGIC = re.compile(r"^\s*[%!?]")
 
 
@@ -100,18 +101,20 @@ def find_call(path: Path) -> Found:
     tuners = _tuners(tree, first, calls[1:])
     starts = _starts(tree, first, calls[1:], tuners)
     start = starts[0] if len(starts) == 1 else None
+    started = values.arguments(start) if start is not None else None
+    region = _region(tree, values)
     made, lost = changed(tree, values, _named(tail(first.func), values.arguments(first)), first, calls[1:], start)
     return Found(
         made,
         _place(first.lineno, cells),
-        values.arguments(start) if start is not None else None,
+        started,
         tuple(_place(_line(one), cells) for one in starts),
         _place(tuners[0].lineno, cells) if tuners else None,
         chain,
-        _region(tree, values),
+        region,
         tuple(_place(one.lineno, cells) for one in calls[1:]),
         tuple(skipped),
-        tuple(lost),
+        tuple(dict.fromkeys((*lost, *values.lost))),
     )
 
 
@@ -247,14 +250,13 @@ def _line(call: ast.Call) -> int:
 
 
 def _region(tree: ast.Module, values: Values) -> str | None:
-    """The value of ``region_name=`` in a call, or of the name ``region``."""
+    """The only value of ``region_name=`` in calls, and of the name ``region``."""
+    found = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign):
-            names = {one.id for one in node.targets if isinstance(one, ast.Name)}
-            found = values.of(node.value) if names & {"region", "aws_region", "region_name"} else None
-        else:
-            is_region = isinstance(node, ast.keyword) and node.arg == "region_name"
-            found = values.of(node.value) if is_region and isinstance(node, ast.keyword) else None
-        if isinstance(found, str) and re.fullmatch(r"[a-z]{2,}(-[a-z]+)+-\d+", found):
-            return found
-    return None
+        names = node.targets if isinstance(node, ast.Assign) else []
+        is_region = isinstance(node, ast.keyword) and node.arg == "region_name"
+        if is_region or any(isinstance(one, ast.Name) and one.id in _REGIONS for one in names):
+            value = values.of(node.value)  # type: ignore[attr-defined]
+            is_known = isinstance(value, str) and re.fullmatch(r"[a-z]{2,}(-[a-z]+)+-\d+", value)
+            found.add(value if is_known else None)
+    return found.pop() if len(found) == 1 else None

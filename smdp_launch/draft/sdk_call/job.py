@@ -15,13 +15,14 @@ from smdp_launch.secret_forms import known_secrets, named_secrets, says_secret, 
 #: A field of the job file, such as ``("compute", "max_run")``.
 At = tuple[str, ...]
 
-#: Fields that every job file has. One that cannot be read gets a value to fill in.
+#: Fields that every job file needs. The user writes those that cannot be read.
 _REQUIRED = (("script", "entry"), ("compute", "instance_type"), ("compute", "instance_count"))
 #: Fields whose 0 in the SDK means that they are off.
 _OFF = (("compute", "keep_alive"), ("compute", "retries"))
 #: What a job file and a note say in place of a secret.
 LEFT_OUT = "a secret; let the script read it from AWS Secrets Manager"
 _ROLE = re.compile(r"arn:aws[a-z\-]*:iam::\d{12}:role/[\w+=,.@\-/]+")
+_REGISTRY = re.compile(r"([\w-]+)\.dkr\.ecr\.([\w-]+)\.(.+)")
 _S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\n]*)?")
 
 
@@ -31,20 +32,21 @@ class SdkJob:
     values: by field, in the order of the job file's sections where it matters.
     comments: a comment for a field's line.
     notes: sentences for the user, about what the job file does not take over.
-    secrets: fields whose values must not be in a job file.
+    left_out: fields that the job file does not have, with the comment in their place.
     unread: the expressions of required fields that cannot be read from the file.
     """
 
     values: dict[At, Any] = field(default_factory=dict)
     comments: dict[At, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    secrets: list[At] = field(default_factory=list)
+    left_out: dict[At, str] = field(default_factory=dict)
     unread: dict[At, str] = field(default_factory=dict)
 
     @property
     def to_fill_in(self) -> list[str]:
         """The fields whose comment says so."""
-        return [".".join(at) for at, text in self.comments.items() if text.startswith("fill in")]
+        comments = (*self.comments.items(), *self.left_out.items())
+        return [".".join(at) for at, text in comments if text.startswith("fill in")]
 
     def put(self, at: At, value: Any) -> None:
         """Set a field; nothing for None. An unknown value is left out, and noted."""
@@ -76,6 +78,13 @@ class SdkJob:
         if known is None or known.startswith(placeholders.BUCKET):
             self.comments[at] = "fill in" if value is None else f"fill in; {source_of(value)}"
 
+    def image(self, value: Any) -> None:
+        """Set the image; nothing for None. What is unknown in its URI becomes a placeholder."""
+        if value is not None and not isinstance(value, str):
+            self.comments["image",] = f"fill in; {source_of(value)}"
+        if value is not None:
+            self.values["image",] = value if isinstance(value, str) else _image(value)
+
     def role(self, value: Any) -> None:
         if isinstance(value, str) and _ROLE.fullmatch(value):
             self.values["role",] = value
@@ -85,7 +94,7 @@ class SdkJob:
 
     def region(self, value: str | None) -> None:
         self.values["region",] = value or placeholders.REGION
-        if value is None:
+        if value in (None, placeholders.REGION):
             self.comments["region",] = "fill in"
 
     def hyperparameters(self, value: Any) -> None:
@@ -116,7 +125,7 @@ class SdkJob:
             return True
         if not _is_secret(name, value):
             return False
-        self.secrets.append(at)
+        self.left_out[at] = LEFT_OUT
         self.notes.append(f"{section}.{name} is not set: {LEFT_OUT}")
         return True
 
@@ -163,18 +172,36 @@ def _source_of(value: Any) -> str:
 
 
 def _location(value: Any) -> str | None:
-    """The location in S3, with ``your-bucket`` for a bucket that is not known; None if it is no location."""
+    """The location in S3, in ``your-bucket`` if a part is not known; None if it is no location."""
     if isinstance(value, str):
         return value if _S3.fullmatch(value) else None
     if not isinstance(value, Text):
         return None
-    text = "".join(one if isinstance(one, str) else f"your-{_plain(one.source)}" for one in value.parts)
+    text = _filled(value)
     if not text.startswith("s3://"):
         return None
-    bucket, _, key = text.removeprefix("s3://").partition("/")
-    known = bucket if "your-" not in bucket else placeholders.BUCKET.removeprefix("s3://")
-    location = f"s3://{known}/{key}" if key else f"s3://{known}"
+    # Only the placeholder of a bucket is found before a launch.
+    key = text.removeprefix("s3://").partition("/")[2]
+    location = f"{placeholders.BUCKET}/{key}" if key else placeholders.BUCKET
     return location if _S3.fullmatch(location) else None
+
+
+def _image(value: Any) -> str:
+    """The URI of an image that is not known, with its known parts."""
+    registry, _, image = _filled(value).partition("/") if isinstance(value, Text) else ("", "", "")
+    parts = _REGISTRY.fullmatch(registry)
+    account, region, domain = parts.groups() if parts is not None else ("", "", "")
+    if not image or region.startswith("your-") or not region:
+        region = placeholders.REGION
+    if not account.isdecimal() or region != placeholders.REGION:
+        account = placeholders.ACCOUNT
+    domain = domain if domain.startswith("amazonaws.") else "amazonaws.com"
+    return f"{account}.dkr.ecr.{region}.{domain}/{image or 'your-image:your-tag'}"
+
+
+def _filled(value: Text) -> str:
+    """The text with a name that begins with ``your-`` for each unknown part."""
+    return "".join(one if isinstance(one, str) else f"your-{_plain(one.source)}" for one in value.parts)
 
 
 def _plain(source: str) -> str:

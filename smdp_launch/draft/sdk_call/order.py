@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
-from smdp_launch.source.syntax.scopes import tail
+from smdp_launch.draft.sdk_call.blocks import FUNCTIONS, Block, Blocks, Point, begin_of, end_of
 
-_Point = tuple[int, int]
-_Block = tuple[ast.AST, str]
 Assigned = ast.Assign | ast.AnnAssign
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 #: A part of one of these may not run, or may run several times.
 _BLOCKS = (
-    *_FUNCTIONS,
+    *(*FUNCTIONS, ast.Lambda),
     *(ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.match_case),
     *(ast.IfExp, ast.BoolOp, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
 )
@@ -29,10 +26,8 @@ class Order:
         start: None if it is not known.
     """
 
-    def __init__(self, tree: ast.Module, call: ast.Call, start: ast.Call | None, again: Iterable[Assigned]) -> None:
-        self._tree, self._call = tree, call
-        self._parents = _parents(tree)
-        self._known: dict[ast.AST, list[_Block]] = {}
+    def __init__(self, blocks: Blocks, call: ast.Call, start: ast.Call | None, again: Iterable[Assigned]) -> None:
+        self._all, self._call = blocks, call
         self._own = self._blocks(call) | (self._blocks(start) if start is not None else set())
         self._made = self._points(call, end_of)
         self._started = self._points(start, lambda one: end_of(one.func)) if start is not None else []
@@ -58,66 +53,26 @@ class Order:
         is_same = function is self._function(assigned) and is_later and at < begin_of(node)
         if is_same and self._blocks(assigned) <= self._blocks(node):
             return True
-        other = self._class(assigned)  # self.name is another object in another class
-        return other is not None and other is self._class(node) and other is not self._class(self._call)
+        other = self._all.class_of(assigned)  # self.name is another object in another class
+        return other is not None and other is self._all.class_of(node) and other is not self._all.class_of(self._call)
 
-    def scopes(self, node: ast.AST) -> list[ast.AST]:
-        """The functions around ``node``, the innermost first, and the file."""
-        return [*(one for one, _ in self._around(node) if isinstance(one, _FUNCTIONS)), self._tree]
-
-    def _around(self, node: ast.AST) -> list[_Block]:
-        around = self._known.get(node)
-        if around is None:
-            around = self._known[node] = []
-            while node in self._parents:
-                around.append(self._parents[node])
-                node = around[-1][0]
-        return around
-
-    def _blocks(self, node: ast.AST) -> set[_Block]:
-        return {one for one in self._around(node) if isinstance(one[0], _BLOCKS)}
+    def _blocks(self, node: ast.AST) -> set[Block]:
+        return {one for one in self._all.around(node) if isinstance(one[0], _BLOCKS)}
 
     def _function(self, node: ast.AST) -> ast.AST:
-        return self.scopes(node)[0]
+        return self._all.scopes(node)[0]
 
-    def _class(self, node: ast.AST) -> ast.AST | None:
-        return next((one for one, _ in self._around(node) if isinstance(one, ast.ClassDef)), None)
-
-    def _points(self, call: ast.Call, of: Callable[[ast.Call], _Point]) -> list[tuple[ast.AST, _Point]]:
+    def _points(self, call: ast.Call, of: Callable[[ast.Call], Point]) -> list[tuple[ast.AST, Point]]:
         """The function of ``call`` and the functions that call this function, with the places of the calls."""
-        function = self._function(call)
-        name = getattr(function, "name", None)
-        kind = self._class(function)
-        if name == "__init__" and isinstance(kind, ast.ClassDef):
-            name = kind.name
-        names = (ast.Name,) if self._class(function) is None else (ast.Name, ast.Attribute)
-        calls = [one for one in ast.walk(self._tree) if isinstance(one, ast.Call) and isinstance(one.func, names)]
-        calls = [one for one in calls if tail(one.func) == name]
+        calls = self._all.calls(self._function(call))
         return [(self._function(one), of(one)) for one in (call, *calls)]
 
     def _has_points(self, function: ast.AST) -> bool:
         return any(one is function for one, _ in (*self._made, *self._started))
 
-    def _span(self, function: ast.AST) -> tuple[_Point, list[_Point]]:
+    def _span(self, function: ast.AST) -> tuple[Point, list[Point]]:
         """Where the object is made in ``function``, and where it may be started or replaced."""
         first = min((at for one, at in self._made if one is function), default=(0, 0))
         last = min((at for one, at in self._again if one is function and at > first), default=(sys.maxsize, 0))
         ends = [at for one, at in self._started if one is function and first < at < last]
         return first, ends or [last]
-
-
-def begin_of(node: ast.expr | ast.stmt) -> _Point:
-    return node.lineno, node.col_offset
-
-
-def end_of(node: ast.expr) -> _Point:
-    return node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
-
-
-def _parents(tree: ast.Module) -> dict[ast.AST, _Block]:
-    parents: dict[ast.AST, _Block] = {}
-    for node in ast.walk(tree):
-        for field, value in ast.iter_fields(node):
-            parts: Sequence[object] = value if isinstance(value, list) else [value]
-            parents |= {one: (node, field) for one in parts if isinstance(one, ast.AST)}
-    return parents

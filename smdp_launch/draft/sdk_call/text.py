@@ -7,7 +7,7 @@ from typing import Any
 
 from smdp_launch.draft.jobfile import HEADER
 from smdp_launch.draft.sdk_call.draft import nested
-from smdp_launch.draft.sdk_call.job import LEFT_OUT, At, SdkJob
+from smdp_launch.draft.sdk_call.job import At, SdkJob
 from smdp_launch.jobfile.yaml.text import comment, key, to_yaml
 
 #: The order of the sections in the file.
@@ -33,7 +33,8 @@ def job_file_text(job: SdkJob, file: str, place: str) -> str:
     ordered = {name: values[name] for name in _ORDER if name in values}
     ordered["script"] = {name: ordered["script"][name] for name in _SCRIPT if name in ordered["script"]}
     lines = [*HEADER, f"# From {comment(file)}, {place}.", *_lines(ordered, (), job)]
-    lines += [f"# {'.'.join(map(key, at))}: {LEFT_OUT}" for at in job.secrets if not _has(ordered, at[:-1])]
+    missing = [(at, text) for at, text in job.left_out.items() if not _has(ordered, at[:-1])]
+    lines += [f"# {'.'.join(map(key, at))}: {comment(text)}" for at, text in missing]
     return "\n".join(lines) + "\n"
 
 
@@ -51,4 +52,4 @@ def _lines(values: Mapping[str, Any], at: At, job: SdkJob) -> Iterator[str]:
             yield from _lines(value, here, job)
         else:
             yield f"{indent}{key(name)}: {to_yaml(value)}{note}"
-    yield from (f"{indent}# {key(one[-1])}: {LEFT_OUT}" for one in job.secrets if one[:-1] == at)
+    yield from (f"{indent}# {key(one[-1])}: {comment(text)}" for one, text in job.left_out.items() if one[:-1] == at)

@@ -42,7 +42,7 @@ _NUMBERS: dict[str, dict[str, At]] = {
 def read_trainer(found: Found) -> SdkJob:
     """The job, without its framework, source folder and name, which depend on more than the call."""
     call, job = found.made, SdkJob()
-    job.put(("image",), call.get("training_image"))
+    job.image(call.get("training_image"))
     job.role(call.get("role"))
     job.hyperparameters(call.get("hyperparameters") or {})
     for argument, fields in _PLAIN.items():

@@ -13,9 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from smdp_launch.draft.sdk_call.names import Binding, Change, bindings, called_names, changes
-from smdp_launch.secret_forms import named_secrets
-from smdp_launch.source.syntax.scopes import dotted, tail
+from smdp_launch.draft.sdk_call.blocks import Blocks
+from smdp_launch.draft.sdk_call.flow import Flow
+from smdp_launch.draft.sdk_call.names import Binding, Change, Event, Names
+from smdp_launch.secret_forms import named_secrets, without_forms
+from smdp_launch.source.syntax.scopes import dotted, is_main_guard, tail
 
 #: An expression may use names whose values use names, and so on.
 _DEEPEST = 50
@@ -81,6 +83,7 @@ class Made:
 
 
 _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
@@ -91,6 +94,8 @@ _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
 _NUMBERS = (int, float)
 #: Longer lists are not unpacked: lines that unpack a list into itself would need exponential memory.
 _LONGEST = 1000
+#: A name whose value needs more steps is not read: each use of a name has a step for each line that changes its value.
+_MOST_STEPS = 50_000
 #: Larger powers are not computed.
 _LARGEST = 10**12
 
@@ -104,14 +109,16 @@ class Values:
 
     def __init__(self, tree: ast.Module, place: Callable[[int], str]) -> None:
         self.place = place
-        self._bound: dict[str, list[Binding]] = {}
-        self._changes: dict[str, list[Change]] = {}
-        self._read: dict[ast.Name, Any] = {}
-        for binding in bindings(tree):
-            self._bound.setdefault(binding.name, []).append(binding)
-        for change in changes(tree):
-            self._changes.setdefault(change.name, []).append(change)
-        self._called = called_names(tree)
+        self.blocks = Blocks(tree)
+        #: What the values leave out, because it may not run, or may run several times; with the places.
+        self.lost: list[str] = []
+        self._names, self._flow = Names(self.blocks), Flow(self.blocks)
+        self._read: dict[ast.AST, Any] = {}
+        self._steps = 0
+
+    def scope(self, name: ast.Name) -> ast.AST | None:
+        """The scope of the variable that ``name`` stands for; None if the file does not bind it."""
+        return self._names.scope(name.id, name)
 
     def of(self, node: ast.expr, depth: int = 0) -> Any:
         """The value of ``node``, where names have the values that they were last assigned above it."""
@@ -131,33 +138,62 @@ class Values:
         return self._read[node]
 
     def _latest(self, node: ast.Name, depth: int) -> Any:
-        here = (node.lineno, node.col_offset)
-        above = (one for one in self._bound.get(node.id, ()) if one.after < here and node.lineno <= one.last)
-        latest = max(above, key=lambda one: one.after, default=None)
-        if latest is None or latest.value is None:
-            return Unknown(node.id)
-        value = self.of(latest.value, depth)
-        if isinstance(value, str) and named_secrets(value, node.id):
-            return Unknown(node.id)
-        return self._changed(node, value, latest.after[0], depth) if isinstance(value, dict | Made) else value
+        """The value that the name was last assigned, with the changes since then."""
+        result: Any = Unknown(node.id)
+        events = self._names.events(node)
+        self._steps += len(events)
+        if self._steps > _MOST_STEPS:
+            return result
+        for event, is_sure in self._flow.history(events, node, lambda one: self._truth(one, depth)):
+            if isinstance(event, Change):
+                result = self._changed(result, event, is_sure, depth)
+            elif is_sure and event.value is not None:
+                result = self.of(event.value, depth)
+                if isinstance(result, str) and named_secrets(result, node.id):
+                    result = Unknown(node.id)
+            elif not is_sure:
+                result = result if isinstance(result, Unknown) else Unknown(node.id)
+                self._lose(event)
+        return result
 
-    def _changed(self, node: ast.Name, value: Any, since: int, depth: int) -> Any:
-        """The mapping, or the object of a call, with what the lines between its assignment and ``node`` set in it."""
-        result = dict(value) if isinstance(value, dict) else value
-        for one in self._changes.get(node.id, ()):
-            if one.is_attribute != isinstance(value, Made) or not since < one.value.lineno < node.lineno:
-                continue
-            inner = self.of(one.value, depth)
-            if not one.is_seen_at(node):  # of another function, which may be called before or after
-                if one.function is None or one.function.name not in self._called:
-                    continue
-                inner = Unknown(_source(one.value))
-            if isinstance(result, Made):
-                result = result.changed(self.of(one.key), inner, self.place(one.value.lineno)) if one.key else result
-            elif one.key is None:
-                _merge(result, inner, one.value)
-            else:
-                _set(result, self.of(one.key, depth), inner, f"{node.id}[{_source(one.key)}]")
+    def _lose(self, event: Event) -> None:
+        source = event.name if isinstance(event, Binding) else _source(event.node)
+        self.lost.append(f"`{without_forms(source)}` in {self.place(event.node.lineno)}")
+
+    def _truth(self, node: ast.AST, depth: int) -> bool | None:
+        """The value of an if's or a loop's condition; None if it is not known."""
+        if is_main_guard(node):
+            return True
+        if node not in self._read:
+            self._read[node] = Unknown("")
+            self._read[node] = self.of(node.test, depth)  # type: ignore[attr-defined]
+        value = self._read[node]
+        return bool(value) if isinstance(value, str | int | float | None) else None
+
+    def _changed(self, value: Any, change: Change, is_sure: bool, depth: int) -> Any:
+        """The mapping, the list, or the object of a call after the change."""
+        is_changed = isinstance(value, Made) if change.kind == "attribute" else isinstance(value, dict | list)
+        if not is_changed:
+            return value
+        source = _source(change.node)
+        inner = Unknown(source) if change.value is None else self.of(change.value, depth)
+        key = self.of(change.key, depth) if change.key is not None else None
+        if not is_sure:
+            self._lose(change)
+            entries = inner if change.kind == "merge" and isinstance(inner, dict) else None
+            inner = Unknown(source) if entries is None else dict.fromkeys(entries, Unknown(source))
+        if isinstance(value, Made):
+            return value.changed(str(key), inner, self.place(change.node.lineno))
+        if isinstance(value, list):
+            return [*value, Unknown(source)]
+        result = dict(value)
+        is_there = isinstance(key, str | int | float) and key in result
+        if change.kind == "merge":
+            _merge(result, inner, source if change.value is None else _source(change.value))
+        elif change.kind == "remove" and is_sure and is_there:
+            del result[key]
+        elif is_there == (change.kind == "remove") or change.kind == "set":
+            _set(result, key, inner, source)
         return result
 
     def _of_attribute(self, node: ast.Attribute, _: int) -> Any:
@@ -182,7 +218,7 @@ class Values:
         for key, value in zip(node.keys, node.values, strict=True):
             inner = self.of(value, depth)
             if key is None:
-                _merge(result, inner, value)
+                _merge(result, inner, _source(value))
             else:
                 _set(result, self.of(key, depth), inner, _source(key))
         return result
@@ -201,20 +237,22 @@ class Values:
 
     def _of_binop(self, node: ast.BinOp, depth: int) -> Any:
         left, right = self.of(node.left, depth), self.of(node.right, depth)
-        if isinstance(node.op, ast.Add):
-            if isinstance(left, str | Text) or isinstance(right, str | Text):
-                return joined([left, right])
-            if isinstance(left, list) and isinstance(right, list):
-                return left + right
-        if not (isinstance(left, _NUMBERS) and isinstance(right, _NUMBERS)):
-            return Unknown(_source(node))
-        compute = operator.add if isinstance(node.op, ast.Add) else _OPERATORS.get(type(node.op))
-        if compute is None or max(abs(left), abs(right)) > _LARGEST or (isinstance(node.op, ast.Pow) and right > 64):
-            return Unknown(_source(node))
-        try:
-            return compute(left, right)
-        except (ArithmeticError, ValueError):
-            return Unknown(_source(node))
+        result: Any = None
+        if isinstance(node.op, ast.BitOr) and (isinstance(left, dict) or isinstance(right, dict)):
+            result = {}
+            _merge(result, left, _source(node.left))
+            _merge(result, right, _source(node.right))
+        elif isinstance(node.op, ast.Add) and (isinstance(left, str | Text) or isinstance(right, str | Text)):
+            result = joined([left, right])
+        elif isinstance(node.op, ast.Add) and isinstance(left, list) and isinstance(right, list):
+            result = left + right
+        elif isinstance(left, _NUMBERS) and isinstance(right, _NUMBERS):
+            result = _computed(node.op, left, right)
+        return Unknown(_source(node)) if result is None else result
+
+    def _of_ifexp(self, node: ast.IfExp, depth: int) -> Any:
+        is_true = self._truth(node, depth)
+        return Unknown(_source(node)) if is_true is None else self.of(node.body if is_true else node.orelse, depth)
 
     def _of_subscript(self, node: ast.Subscript, depth: int) -> Any:
         container, index = self.of(node.value, depth), self.of(node.slice, depth)
@@ -237,7 +275,7 @@ class Values:
             if one.arg is not None:
                 entries[one.arg] = value
             else:
-                _merge(entries, value, one.value)
+                _merge(entries, value, _source(one.value))
             named |= {str(name): inner for name, inner in entries.items()}
             places |= {str(name): self.place(one.value.lineno) for name in entries}
         # A chain of methods begins lines above the name of the last method.
@@ -251,9 +289,12 @@ class Values:
         if isinstance(node.func, ast.Attribute) and name == "format":
             return _formatted(self.of(node.func.value, depth), given, named, node)
         if isinstance(node.func, ast.Attribute) and dotted(node.func).endswith("path.join"):
-            return joined([one for each in given for one in (each, "/")][:-1])
-        if name == "dict" and not given:
-            return dict(named)
+            return joined([one for each in given for one in (each, "" if str(each).endswith("/") else "/")][:-1])
+        if name == "dict" and len(node.args) < 2:
+            entries: dict[Any, Any] = {}
+            for one in node.args:
+                _merge(entries, self.of(one, depth), _source(one))
+            return entries | dict(named)
         if name in ("str", "int", "float") and len(given) == 1 and isinstance(given[0], str | int | float):
             return _converted(name, given[0], node)
         if name[:1].isupper() or name in ("s3_input", "file_system_input"):
@@ -280,6 +321,16 @@ def joined(parts: Sequence[Any]) -> Any:
     if all(isinstance(one, str) for one in flat):
         return "".join(str(one) for one in flat)
     return Text(tuple(flat))
+
+
+def _computed(operation: ast.operator, left: float, right: float) -> float | None:
+    compute = _OPERATORS.get(type(operation))
+    if compute is None or max(abs(left), abs(right)) > _LARGEST or (isinstance(operation, ast.Pow) and right > 64):
+        return None
+    try:
+        return compute(left, right)  # type: ignore[no-any-return]
+    except (ArithmeticError, ValueError):
+        return None
 
 
 def _formatted(template: Any, given: Sequence[Any], named: Mapping[str, Any], node: ast.Call) -> Any:
@@ -309,11 +360,11 @@ def _converted(kind: str, value: str | float, node: ast.Call) -> Any:
         return Unknown(_source(node))
 
 
-def _merge(result: dict[Any, Any], more: Any, node: ast.expr) -> None:
+def _merge(result: dict[Any, Any], more: Any, source: str) -> None:
     if isinstance(more, dict):
         result |= more
     else:
-        result[f"{LOST}{_source(node)}"] = Unknown(_source(node))
+        result[f"{LOST}{source}"] = Unknown(source)
 
 
 def _set(result: dict[Any, Any], key: Any, value: Any, source: str) -> None:
@@ -323,7 +374,7 @@ def _set(result: dict[Any, Any], key: Any, value: Any, source: str) -> None:
         result[f"{LOST}{source}"] = Unknown(source)
 
 
-def _source(node: ast.expr) -> str:
+def _source(node: ast.AST) -> str:
     try:
         return ast.unparse(node)
     except (ValueError, RecursionError):

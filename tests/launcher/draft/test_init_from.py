@@ -196,8 +196,10 @@ def test_local_mode_and_switches_that_are_off_are_left_out(tmp_path: Path) -> No
         "volume_size=200", "keep_alive_period_in_seconds=0"
     )
     ran, job = drafted(tmp_path, "x.py", text)
-    assert ran.returncode == 0, ran.stderr
-    assert job["compute"] == {"instance_type": "ml.p4d.24xlarge", "instance_count": 2, "max_run": 3600}
+    assert ran.returncode == ExitCode.JOB_FILE_REFUSED, ran.stderr
+    assert job["compute"] == {"instance_count": 2, "max_run": 3600}
+    assert 'compute needs "instance_type"' in ran.stderr
+    assert "  # instance_type: fill in; the file does not name the type\n" in (tmp_path / "job.yaml").read_text()
     assert "instance_type `local_gpu` is the SDK's local mode: use launch --local" in notes(ran)
 
 
@@ -238,8 +240,8 @@ PyTorch(entry_point="src/train.py", role=a, instance_type=TYPES[n], instance_cou
         output_path=os.path.join("s3://", bucket, "x"), tags=[t for t in tags], framework_version=v["x"], **more)
 """.replace("DEEP", "+".join(["1"] * 400))
     ran, job = drafted(tmp_path, "x.py", text)
-    assert (ran.returncode, "Traceback" in ran.stderr) == (0, False), ran.stderr
-    assert job["compute"] == {"instance_type": "ml.g5.12xlarge", "instance_count": 1, "volume_gb": 50, "max_run": 3600}
+    assert (ran.returncode, "Traceback" in ran.stderr) == (ExitCode.JOB_FILE_REFUSED, False), ran.stderr
+    assert job["compute"] == {"volume_gb": 50, "max_run": 3600}
     given = job["script"]["hyperparameters"]
     assert given == {
         "big": "your-big",
@@ -249,7 +251,7 @@ PyTorch(entry_point="src/train.py", role=a, instance_type=TYPES[n], instance_cou
         "7": "3",
         "set": "your-set",
     }
-    assert job["output"]["s3"] == "s3://your-bucket/output"
+    assert job["output"]["s3"] == "s3://your-bucket/x"
 
 
 @pytest.mark.parametrize("other", [["src"], ["--entry", "train.py"]])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from smdp_launch.checking.job import check_job
 from smdp_launch.errors import ExitCode
 from tests.support.jobs.init import drafted, notes
 
@@ -88,7 +89,7 @@ trainer.train(input_data_config=[InputData(channel_name="a", data_source="s3://d
     assert notes(ran) == [
         "some channels are not set: the inputs of train() in line 6 cannot be read from the file; "
         "add them under channels",
-        "compute.instance_count is 1: `hosts` in line 4 cannot be read from the file",
+        "compute.instance_count is not set: `hosts` in line 4 cannot be read from the file",
     ]
     assert list(job["channels"]) == ["a"]
 
@@ -115,45 +116,87 @@ def filled_in(stdout: str) -> list[str]:
     return line.removeprefix("  to fill in ").split(", ")
 
 
-def test_archive_of_an_estimator_for_any_image_is_a_source_to_fill_in(tmp_path: Path) -> None:
+def test_archive_of_an_estimator_for_any_image_is_reported(tmp_path: Path) -> None:
     submitted = '{"sagemaker_program": "train.py", "sagemaker_submit_directory": "s3://b/source.tar.gz", "epochs": 1}'
     image = "123456789012.dkr.ecr.us-east-1.amazonaws.com/x:1"
     text = f'Estimator("{image}", "role", 1, instance_type="ml.p3.2xlarge", hyperparameters={submitted})'
     ran, job = drafted(tmp_path, "x.py", text)
     assert job["script"] == {"entry": "train.py", "source": ".", "hyperparameters": {"epochs": 1}}
     assert job["image"] == image
-    assert "script.source" in filled_in(ran.stdout)
+    assert "script.source is the folder of x.py: `'s3://b/source.tar.gz'` is no local folder" in notes(ran)
 
 
 @pytest.mark.parametrize(
     ("before", "count", "expression"),
     [
-        ("", 1, "n"),
-        ("n = 8\nfor n in (1, 2):\n    pass\n", 1, "n"),
-        ("n = 3\nn += 1\n", 1, "n"),
+        ("", None, "n"),
+        ("n = 8\nfor n in (1, 2):\n    pass\n", None, "n"),
+        ("n = 3\nn += 1\n", 4, None),
         ("n = 3\n", 3, None),
         ("def make(n=4):\n    return ", 4, None),
         ("n = 9\ndef make(n=4): return ", 4, None),
         ("def make(role, *, n=4):\n    return ", 4, None),
         ("make('r', 8)\ndef make(role, n=4):\n    return ", 8, None),
-        ("make(n=8)\nmake()\ndef make(n=4):\n    return ", 1, "n"),
-        ("make(**settings)\ndef make(n=4):\n    return ", 1, "n"),
-        ("def make(n):\n    return ", 1, "n"),
-        ("def make(n=4):\n    make(n + n)\n    return ", 1, "n + n"),
+        ("make(n=8)\nmake()\ndef make(n=4):\n    return ", None, "n"),
+        ("make(**settings)\ndef make(n=4):\n    return ", None, "n"),
+        ("def make(n):\n    return ", None, "n"),
+        ("def make(n=4):\n    make(n + n)\n    return ", None, "n + n"),
         ("def other(n=4):\n    pass\nn = 5\n", 5, None),
         ("n = 5\ndef other(n=4):\n    pass\n", 5, None),
     ],
 )
-def test_number_of_hosts_is_read_or_to_fill_in(tmp_path: Path, before: str, count: int, expression: str | None) -> None:
+def test_number_of_hosts_is_read_or_to_fill_in(
+    tmp_path: Path, before: str, count: int | None, expression: str | None
+) -> None:
     ran, job = drafted(tmp_path, "x.py", before + CALL.replace("instance_count=2", "instance_count=n"))
-    assert job["compute"]["instance_count"] == count
+    assert job["compute"].get("instance_count") == count
     assert ("compute.instance_count" in filled_in(ran.stdout)) == (expression is not None)
+    assert ('compute needs "instance_count"' in ran.stderr) == (expression is not None)
     line = before.count("\n") + 3
-    note = f"compute.instance_count is 1: `{expression}` in line {line} cannot be read from the file"
+    note = f"compute.instance_count is not set: `{expression}` in line {line} cannot be read from the file"
     assert (note in notes(ran)) == (expression is not None)
-    assert (f"instance_count: 1 # fill in; {expression}\n" in (tmp_path / "job.yaml").read_text()) == (
+    assert (f"  # instance_count: fill in; {expression}\n" in (tmp_path / "job.yaml").read_text()) == (
         expression is not None
     )
+
+
+@pytest.mark.parametrize(
+    ("image", "written"),
+    [
+        (
+            'f"{account}.dkr.ecr.us-west-2.amazonaws.com/my/train:v7"',
+            "000000000000.dkr.ecr.us-west-2.amazonaws.com/my/train:v7",
+        ),
+        (
+            '"123456789012.dkr.ecr.us-west-2.amazonaws.com/x:" + tag',
+            "000000000000.dkr.ecr.us-west-2.amazonaws.com/x:your-tag",
+        ),
+        (
+            '"763104351884.dkr.ecr.{}.amazonaws.com/pytorch-training:2.5.1-gpu-py311".format(region_of(x))',
+            "763104351884.dkr.ecr.xx-placeholder-1.amazonaws.com/pytorch-training:2.5.1-gpu-py311",
+        ),
+        (
+            'f"{account}.dkr.ecr.cn-north-1.amazonaws.com.cn/x:1"',
+            "000000000000.dkr.ecr.cn-north-1.amazonaws.com.cn/x:1",
+        ),
+        ('f"{registry}/x:1"', "000000000000.dkr.ecr.xx-placeholder-1.amazonaws.com/x:1"),
+        ("retrieve(x)", "000000000000.dkr.ecr.xx-placeholder-1.amazonaws.com/your-image:your-tag"),
+    ],
+)
+@pytest.mark.parametrize("engine", ["nccl", "native"])
+def test_image_that_cannot_be_read_is_to_fill_in(tmp_path: Path, image: str, written: str, engine: str) -> None:
+    text = f"{CALL[:-1]} image_uri={image}, output_path='s3://bucket/out').fit({INPUTS})\n"
+    ran, job = drafted(tmp_path, "x.py", text, "--engine", engine)
+    assert job["image"] == written
+    assert "image" in filled_in(ran.stdout)
+    assert "image" in [one.field for one in check_job(tmp_path / "job.yaml").placeholders]
+
+
+def test_location_with_an_unknown_part_is_to_fill_in(tmp_path: Path) -> None:
+    text = f"{CALL[:-1]} output_path=f's3://bucket/{{prefix}}/out').fit({INPUTS})\n"
+    ran, job = drafted(tmp_path, "x.py", text)
+    assert job["output"]["s3"] == "s3://your-bucket/your-prefix/out"
+    assert "output.s3" in filled_in(ran.stdout)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +295,7 @@ est = {CALL[:-1]} hyperparameters=hp)
 est.fit({INPUTS})
 """
     _, job = drafted(tmp_path, "x.py", text)
-    assert job["script"]["hyperparameters"] == {"lr": 0.1, "wd": "your-wd", "epochs": 9}
+    assert job["script"]["hyperparameters"] == {"lr": 0.1, "wd": 1, "epochs": 9}
 
 
 def test_call_of_another_module_gives_a_parameter_no_value(tmp_path: Path) -> None:
