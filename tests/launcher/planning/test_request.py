@@ -17,10 +17,10 @@ from botocore.session import Session
 from botocore.validate import ParamValidator
 from hypothesis import given
 from hypothesis import strategies as st
-from smdp_entrypoint.contract.hyperparameters import Hyperparameters, to_arguments
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.json import JSONSnapshotExtension
 
+from smdp_entrypoint.contract.hyperparameters import Hyperparameters, to_arguments
 from smdp_launch.checking.inputs import LocalRequest
 from smdp_launch.checking.job import check_job
 from smdp_launch.planning.plan import LocalRun, Plan
