@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <memory>
 #include <vector>
 
+#include "base/exit/exit_report.h"
 #include "base/out_of_memory.h"
 #include "engine.h"
 #include "kernels/copy.h"
@@ -375,4 +377,12 @@ int smdp_option_info(int index, smdp_option* option) {
   const smdp::OptionInfo& info = table[static_cast<std::size_t>(index)];  // literals, so they end with a NUL
   *option = {info.name.data(), info.type.data(), info.unit.data(), info.default_text.data(), info.doc.data()};
   return SMDP_OK;
+}
+
+int smdp_report_exit(int pipe, int child, double limit_s, smdp_error* error) {
+  return guarded(error, [&] {
+    const std::chrono::duration<double> limit(limit_s);
+    return smdp::report_exit(smdp::UniqueFd(pipe), child,
+                             std::chrono::duration_cast<std::chrono::milliseconds>(limit));
+  });
 }

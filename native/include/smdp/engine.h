@@ -254,6 +254,12 @@ typedef struct smdp_option {
 } smdp_option;
 SMDP_API int smdp_option_info(int index, smdp_option* option);
 
+/* When this process calls exit() or returns from main(), writes "exit STATUS\n" to the pipe and closes it,
+ * then waits at most limit_s seconds until the child process has ended, and kills it. For a script: Python
+ * runs its own exit functions without the status. The pipe belongs to the engine, which closes it in forked
+ * children. The library must stay loaded. */
+SMDP_API int smdp_report_exit(int pipe, int child, double limit_s, smdp_error* error);
+
 #ifdef __cplusplus
 }
 #endif
