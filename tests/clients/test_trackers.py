@@ -103,7 +103,7 @@ def engine() -> str:
     return str(Path(spec.origin).parents[1])
 
 
-def train(folder: Path, script: str = SCRIPT, **variables: str) -> subprocess.CompletedProcess[str]:
+def train(folder: Path, script: str = SCRIPT, exit_code: int = 0, **variables: str) -> subprocess.CompletedProcess[str]:
     (folder / "train.py").write_text(script)
     packages = folder / "packages"
     if not packages.exists():
@@ -121,7 +121,7 @@ def train(folder: Path, script: str = SCRIPT, **variables: str) -> subprocess.Co
     ran = subprocess.run(
         [PYTHON, "train.py"], cwd=folder, env=environment, capture_output=True, text=True, timeout=290, check=False
     )
-    assert ran.returncode == 0, ran.stderr
+    assert ran.returncode == exit_code, ran.stderr
     return ran
 
 
@@ -163,6 +163,44 @@ def test_mlflow_has_one_run_with_parameters_and_metrics(tmp_path: Path) -> None:
     check_mlflow(store)
 
 
+#: Names that MLflow refuses, and a step that its store cannot hold.
+ODD_NAMES = """\
+from smdp_engine import progress
+names = ["val//acc", "/top", "..", "../up", "..x", "a/./b", "a/../b", "end/", "a:b", "", "x" * 300]
+for step in (1, 2, 2**63, 3):
+    progress.step(step, 4, loss=1.0 / step, **{name: 0.5 for name in names})
+raise SystemExit(3)
+"""
+
+
+def check_odd_names(folder: Path, store: str) -> None:
+    ran = train(
+        folder,
+        ODD_NAMES,
+        exit_code=3,
+        SMDP_TRACKING="mlflow",
+        SMDP_TRACKING_MLFLOW_URI=store,
+        SMDP_TRACKING_MLFLOW_EXPERIMENT="digits",
+        SM_HPS=json.dumps({"lr": 0.1, "model//name": "small", "": "empty"}),
+    )
+    (run,) = read(READ_MLFLOW, store)
+    assert run["status"] == "FAILED"
+    assert run["params"] == {"lr": "0.1", "model/name": "small", "_": "empty"}
+    names = {"val/acc", "top", "__", "__/up", "__x", "a/_/b", "a/__/b", "end", "a_b", "_", "x" * 250}
+    assert run["metrics"] == {"loss": 1 / 3, **dict.fromkeys(names, 0.5)}
+    assert [step for step, _ in run["loss"]] == [1, 2, 3]
+    said = [one for one in ran.stderr.splitlines() if one.startswith("smdp: tracking: ")]
+    assert said[0] == (
+        "smdp: tracking: no tracker stores a step of more than 64 bits: reports with such a step are not sent"
+    )
+    assert len(said) == 2
+    assert "mlflow: run digits-1" in said[1]
+
+
+def test_names_that_mlflow_refuses_are_changed(tmp_path: Path) -> None:
+    check_odd_names(tmp_path, f"sqlite:///{tmp_path}/mlflow.db")
+
+
 @pytest.fixture
 def mlflow_server(tmp_path: Path) -> Iterator[str]:
     address = tmp_path / "address"
@@ -197,6 +235,20 @@ def test_mlflow_server_gets_the_run_and_continues_it_after_a_restart(tmp_path: P
     (run,) = read(READ_MLFLOW, mlflow_server)
     assert run["name"] == "digits-1"
     assert [step for step, _ in run["loss"]] == list(range(1, 51))
+
+
+def test_mlflow_server_gets_names_that_it_refuses_changed(tmp_path: Path, mlflow_server: str) -> None:
+    check_odd_names(tmp_path, mlflow_server)
+
+
+def test_changed_parameter_of_a_restarted_job_costs_no_other_parameter(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/mlflow.db"
+    settings = {"SMDP_TRACKING_MLFLOW_URI": store, "SMDP_TRACKING_MLFLOW_EXPERIMENT": "digits"}
+    train(tmp_path, SMDP_TRACKING="mlflow", SM_HPS=json.dumps({"lr": 0.1}), **settings)
+    ran = train(tmp_path, SMDP_TRACKING="mlflow", SM_HPS=json.dumps({"lr": 0.2, "decay": 0.3}), **settings)
+    (run,) = read(READ_MLFLOW, store)
+    assert run["params"] == {"lr": "0.1", "decay": "0.3"}
+    assert "smdp: tracking: mlflow: 1 parameters were refused, and are not in the run: lr. The reason: " in ran.stderr
 
 
 def test_wandb_writes_an_offline_run(tmp_path: Path) -> None:

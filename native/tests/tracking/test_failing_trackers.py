@@ -1,6 +1,7 @@
 """A tracker that is missing, refuses, hangs or dies costs the training nothing but one line."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any, Dict, List, Optional
@@ -214,16 +215,65 @@ def test_temporary_error_is_repeated_without_loss(tmp_path: Path) -> None:
     ]
 
 
-def test_failed_script_ends_its_run_as_failed(tmp_path: Path) -> None:
-    ran = run(tmp_path, f"{tracked.SCRIPT}raise RuntimeError('no')\n")
-    assert ran.returncode == 1
+def test_report_that_the_tracker_cannot_store_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    fails = "if values['step'] in (7, 30): raise OverflowError('too large')"
+    ran = run(tmp_path, log=fails)
+    assert ran.returncode == 0
+    found = record(tmp_path)
+    steps = {values["step"] for what, values in found if what == "log"}
+    assert steps == {*range(1, 51)} - {7, 30}
+    assert [values for what, values in found if what == "log" and "result/accuracy" in values]
+    assert "smdp: tracking: wandb: 2 reports were not sent" in tracked.tracker_lines(ran)
+    assert found[-1] == ["finish", 0]
+
+
+def test_run_is_ended_though_the_last_reports_cannot_be_sent(tmp_path: Path) -> None:
+    ran = run(tmp_path, f"{tracked.SCRIPT}raise SystemExit(3)\n", log="raise OSError('down')")
+    assert ran.returncode == 3
     assert record(tmp_path)[-1] == ["finish", 1]
+    assert "smdp: tracking: wandb: 52 reports were not sent" in tracked.tracker_lines(ran)
 
 
-def test_killed_script_ends_its_run_as_failed(tmp_path: Path) -> None:
-    script = f"{tracked.SCRIPT}import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
-    ran = run(tmp_path, script)  # returns when the tracking process, which has its standard error, has ended
-    assert ran.returncode == -9
+@pytest.mark.parametrize(
+    "end",
+    [
+        "",
+        "sys.exit(0)",
+        "sys.exit()",
+        "sys.exit(False)",
+        "raise SystemExit",
+        "threading.Thread(target=sys.exit, args=(1,)).start()",
+        "try:\n    sys.exit(1)\nexcept SystemExit:\n    pass",
+        "try:\n    1 / 0\nexcept ZeroDivisionError:\n    sys.exit(0)",
+    ],
+)
+def test_script_that_exits_with_0_ends_its_run_as_successful(tmp_path: Path, end: str) -> None:
+    ran = run(tmp_path, f"import sys, threading\n{tracked.SCRIPT}{end}\n")
+    assert ran.returncode == 0, ran.stderr
+    assert record(tmp_path)[-1] == ["finish", 0]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "raise RuntimeError('no')",
+        "raise KeyboardInterrupt",
+        "sys.exit(1)",
+        "sys.exit(True)",
+        "sys.exit('the accuracy is too low')",
+        "raise SystemExit(2)",
+        "os._exit(4)",
+        "os.abort()",
+        "os.kill(os.getpid(), signal.SIGKILL)",
+        "os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)",
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)); os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)",
+        "atexit.register(os._exit, 5)",
+    ],
+)
+def test_script_that_fails_ends_its_run_as_failed(tmp_path: Path, end: str) -> None:
+    # It returns when the tracking process, which has the script's standard error, has ended.
+    ran = run(tmp_path, f"import atexit, os, signal, sys, time\n{tracked.SCRIPT}{end}\n")
+    assert ran.returncode != 0
     assert record(tmp_path)[-1] == ["finish", 1]
 
 
@@ -237,6 +287,59 @@ def test_process_that_the_script_forks_neither_reports_nor_ends_the_run(tmp_path
     found = record(tmp_path)
     assert [values["step"] for what, values in found if what == "log"] == [1, 2]
     assert [what for what, _ in found].count("finish") == 1
+
+
+@pytest.mark.parametrize("end", ["", "os.kill(os.getpid(), signal.SIGKILL)"])
+def test_run_ends_with_the_script_though_a_forked_process_stays(tmp_path: Path, end: str) -> None:
+    # The forked process ends after the run.
+    script = f"""{tracked.SCRIPT}
+import os, pathlib, signal, time
+if os.fork() == 0:
+    record, ends = pathlib.Path(os.environ["RECORD"]), time.monotonic() + 120
+    while time.monotonic() < ends and not (record.exists() and '["finish"' in record.read_text()):
+        time.sleep(0.05)
+    print("the run has ended" if time.monotonic() < ends else "the run has not ended", flush=True)
+    os._exit(0)
+{end}
+"""
+    ran = run(tmp_path, script)
+    assert ran.stdout.splitlines()[-1] == "the run has ended"
+    assert record(tmp_path)[-1] == ["finish", 1 if end else 0]
+
+
+def test_signal_handler_that_reports_while_a_report_is_written_does_not_hang(tmp_path: Path) -> None:
+    script = """
+import os, signal
+from smdp_engine import progress
+from smdp_engine.tracking import reports
+signal.signal(signal.SIGUSR1, lambda *_: progress.step(2, 3, loss=2.0))
+start = reports._start
+def interrupted():
+    os.kill(os.getpid(), signal.SIGUSR1)
+    return start()
+reports._start = interrupted
+progress.step(1, 3, loss=1.0)
+progress.step(3, 3, loss=3.0)
+"""
+    ran = run(tmp_path, script)
+    assert ran.returncode == 0, ran.stderr
+    assert [values["step"] for what, values in record(tmp_path) if what == "log"] == [1, 3]
+    assert "smdp: tracking: 1 reports were dropped" in ran.stderr
+
+
+def test_tracking_process_that_hangs_is_killed(tmp_path: Path) -> None:
+    script = f"""{tracked.SCRIPT}
+import os, pathlib, signal, time
+record, ends = pathlib.Path(os.environ["RECORD"]), time.monotonic() + 120
+while not record.exists() or record.read_text().count('["log"') < 52:
+    assert time.monotonic() < ends
+    time.sleep(0.05)
+from smdp_engine.tracking import reports
+os.kill(reports._reports._process.pid, signal.SIGSTOP)
+"""
+    ran = run(tmp_path, script, variables={"SMDP_TRACKING_EXIT_S": "0.1"})
+    assert ran.returncode == 0
+    assert re.search(r"smdp: process \d+ did not exit within 5.1 s after its parent: it is killed", ran.stderr)
 
 
 def test_more_reports_than_fit_are_counted(tmp_path: Path) -> None:

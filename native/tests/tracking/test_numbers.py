@@ -2,7 +2,7 @@
 
 import json
 import math
-from typing import Any
+from typing import Any, List
 
 import pytest
 
@@ -69,3 +69,29 @@ def test_number_of_names_is_limited() -> None:
     assert second is not None
     assert len(first.values) == 512
     assert second.values == {"metric0": 2.0}
+
+
+def test_metrics_beyond_the_limit_are_named_once() -> None:
+    said: List[str] = []
+    numbers = Numbers(said.append)
+    for _ in range(2):
+        numbers.read(line("step", step=1, steps=2, **{f"metric{one}": one for one in range(515)}))
+    assert said == ["the run has more than 512 metrics: 'metric512' and later ones are not sent"]
+
+
+@pytest.mark.parametrize("step", [2**63, -(2**63) - 1])
+def test_step_of_more_than_64_bits_is_left_out_and_named_once(step: int) -> None:
+    said: List[str] = []
+    numbers = Numbers(said.append)
+    numbers.read(line("step", step=7, steps=9, loss=1.0))
+    assert [numbers.read(line("step", step=step, steps=9, loss=2.0)) for _ in range(2)] == [None, None]
+    assert numbers.read(line("validation", accuracy=0.5)) == Report(100.0, 7, {"validation/accuracy": 0.5})
+    assert said == ["no tracker stores a step of more than 64 bits: reports with such a step are not sent"]
+
+
+@pytest.mark.parametrize("steps", ["inf", "nan", 1e400, 2**63])
+def test_impossible_number_of_measured_steps_does_not_stop_the_reports(steps: object) -> None:
+    numbers = Numbers()
+    numbers.read(line("timing", window=1.0, input_s=1.0, steps=steps))
+    found = numbers.read(line("step", step=1, steps=2, loss=1.0))
+    assert found == Report(100.0, 1, {"loss": 1.0})

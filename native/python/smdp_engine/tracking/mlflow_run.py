@@ -2,12 +2,11 @@
 
 import os
 import re
-from contextlib import suppress
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
 from .numbers import Report
 from .run_settings import hyperparameters, run_name, setting
-from .sender import NotInstalled, Refused, Tracker
+from .sender import NotInstalled, Tracker, first_line
 
 _MOST_METRICS = 1000  # of one call, MLflow's limit
 _MOST_PARAMETERS = 100
@@ -27,6 +26,7 @@ class MlflowRun(Tracker):
     def __init__(self) -> None:
         self._client: Any = None
         self._run: Optional[str] = None
+        self._refused: Dict[str, str] = {}  # names of metrics, and MLflow's reasons
 
     def start(self) -> str:
         try:
@@ -39,8 +39,9 @@ class MlflowRun(Tracker):
         )  # this process sends numbers only where it was asked to
         self._client = MlflowClient(tracking_uri=uri)
         title = setting("MLFLOW_EXPERIMENT") or "Default"
-        experiment = self._experiment(title)
-        self._run = self._existing(experiment) or self._new(experiment)
+        if self._run is None:
+            experiment = self._experiment(title)
+            self._run = self._existing(experiment) or self._new(experiment)
         self._log_parameters()
         where = uri or os.environ.get("MLFLOW_TRACKING_URI") or "MLflow's default store, on this host"
         return f"run {run_name() or self._run} of experiment {title} in {where}"
@@ -53,8 +54,11 @@ class MlflowRun(Tracker):
             for one in reports
             for name, value in one.values.items()
         ]
+        known = len(self._refused)
         for begin in range(0, len(metrics), _MOST_METRICS):
-            self._log(metrics=metrics[begin : begin + _MOST_METRICS])
+            self._log("metrics", metrics[begin : begin + _MOST_METRICS], self._refused)
+        if len(self._refused) > known:
+            self._say_refused("metrics", self._refused)
 
     def finish(self, succeeded: bool) -> None:
         self._client.set_terminated(self._run, "FINISHED" if succeeded else "FAILED")
@@ -90,20 +94,42 @@ class MlflowRun(Tracker):
     def _log_parameters(self) -> None:
         from mlflow.entities import Param
 
-        parameters = [Param(_name(name), value[:_LONGEST_VALUE]) for name, value in hyperparameters().items()]
+        values = {_name(name): value[:_LONGEST_VALUE] for name, value in hyperparameters().items()}
+        parameters = [Param(name, value) for name, value in values.items()]
+        refused: Dict[str, str] = {}
         for begin in range(0, len(parameters), _MOST_PARAMETERS):
-            with suppress(Refused):  # the metrics matter more
-                self._log(params=parameters[begin : begin + _MOST_PARAMETERS])
+            self._log("params", parameters[begin : begin + _MOST_PARAMETERS], refused)
+        if refused:
+            self._say_refused("parameters", refused)
 
-    def _log(self, **batch: Any) -> None:
+    def _say_refused(self, what: str, refused: Dict[str, str]) -> None:
+        names, reason = ", ".join(refused), next(iter(refused.values()))
+        self.say(f"{len(refused)} {what} were refused, and are not in the run: {names[:300]}. The reason: {reason}")
+
+    def _log(self, kind: str, entities: Sequence[Any], refused: Dict[str, str]) -> None:
+        """Send all but what MLflow refuses. It refuses a whole call for one metric, so the halves are sent separately.
+
+        Args:
+            refused: names that are not sent. Refused names are added, so that each one costs further calls only once.
+        """
+        entities = [one for one in entities if one.key not in refused]
+        if not entities:
+            return
         try:
-            self._client.log_batch(self._run, **batch)
+            self._client.log_batch(self._run, **{kind: entities})
         except Exception as error:
-            if getattr(error, "error_code", None) in _FINAL:
-                raise Refused(str(error)) from error
-            raise
+            if getattr(error, "error_code", None) not in _FINAL:
+                raise
+            if len(entities) > 1:
+                middle = len(entities) // 2
+                self._log(kind, entities[:middle], refused)
+                self._log(kind, entities[middle:], refused)
+                return
+            refused[entities[0].key] = first_line(error)
 
 
 def _name(name: str) -> str:
-    """The name with ``_`` in place of characters that MLflow refuses."""
-    return _NOT_IN_A_NAME.sub("_", name)[:_LONGEST_NAME]
+    """The name with ``_`` in place of what MLflow refuses: other characters, and paths that lead to another name."""
+    parts = _NOT_IN_A_NAME.sub("_", name)[:_LONGEST_NAME].split("/")
+    path = "/".join("_" * len(part) if part in (".", "..") else part for part in parts if part)
+    return re.sub(r"^\.\.", "__", path) or "_"

@@ -2,7 +2,7 @@
 
 import json
 import math
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, Callable, Dict, NamedTuple, Optional
 
 from ..phases import PHASES
 
@@ -10,6 +10,7 @@ from ..phases import PHASES
 _ENVELOPE = frozenset({"smdp_event", "event", "time", "rank", "host", "step", "steps"})
 _NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _MOST_NAMES = 512
+_STEPS = range(-(2**63), 2**63)  # that a tracker can store
 
 
 class Report(NamedTuple):
@@ -27,9 +28,15 @@ class Report(NamedTuple):
 
 
 class Numbers:
-    """Reads event lines. Knows the last step, because not every event names it."""
+    """Reads event lines. Knows the last step, because not every event names it.
 
-    def __init__(self) -> None:
+    Args:
+        say: prints a line about numbers that are not sent.
+    """
+
+    def __init__(self, say: Callable[[str], None] = lambda _: None) -> None:
+        self._say = say
+        self._said: Dict[str, None] = {}
         self._step = 0
         self._has_step = False
         self._names: Dict[str, None] = {}
@@ -45,9 +52,13 @@ class Numbers:
         name, time = fields["event"], _number(fields.get("time"))
         step = fields.get("step")
         if isinstance(step, int) and not isinstance(step, bool):
+            if step not in _STEPS:
+                self._say_once("no tracker stores a step of more than 64 bits: reports with such a step are not sent")
+                return None
             self._step, self._has_step = step, True
         elif name == "timing" and not self._has_step:
-            self._step += int(_number(fields.get("steps")) or 0)
+            steps = fields.get("steps")
+            self._step += steps if isinstance(steps, int) and steps in _STEPS else 0
         values = _shares(fields) if name == "timing" else _metrics(name, fields)
         values = {key: value for key, value in values.items() if self._is_known(key)}
         if not values or time is None:
@@ -57,7 +68,15 @@ class Numbers:
     def _is_known(self, name: str) -> bool:
         if name not in self._names and len(self._names) < _MOST_NAMES:
             self._names[name] = None
+        if name not in self._names:
+            self._say_once(f"the run has more than {_MOST_NAMES} metrics: {name[:100]!r} and later ones are not sent")
         return name in self._names
+
+    def _say_once(self, text: str) -> None:
+        about = text.partition(":")[0]
+        if about not in self._said:
+            self._said[about] = None
+            self._say(text)
 
 
 def _metrics(event: str, fields: Dict[str, Any]) -> Dict[str, float]:

@@ -13,7 +13,7 @@ from typing import Callable, List, TextIO
 
 from .mlflow_run import MlflowRun
 from .numbers import Numbers
-from .reports import TRACKERS, exit_seconds
+from .reports import EXIT, TRACKERS, exit_seconds
 from .sender import Sender, Tracker
 from .tensorboard_files import TensorBoardFiles
 from .wandb_run import WandbRun
@@ -32,7 +32,7 @@ def main() -> None:
     senders = [Sender(tracker, _about(tracker, say)) for tracker in _trackers(say)]
     for sender in senders:
         sender.begin()
-    _read(senders)
+    _read(senders, say)
     until = time.monotonic() + exit_seconds()
     timer = threading.Timer(exit_seconds() + 0.5, os._exit, (1,))
     timer.daemon = True
@@ -43,19 +43,19 @@ def main() -> None:
     os._exit(0)  # a client's own end could take longer than the seconds that there are
 
 
-def _read(senders: List[Sender]) -> None:
-    numbers, is_complete, has_failed = Numbers(), False, False
+def _read(senders: List[Sender], say: Callable[[str], None]) -> None:
+    numbers, succeeded = Numbers(say), False
     for raw in sys.stdin.buffer:
         line = raw.decode(errors="replace").strip()
-        if line in ("end", "failed"):
-            is_complete, has_failed = is_complete or line == "end", has_failed or line == "failed"
-            continue
+        if line.startswith(EXIT):
+            succeeded = line == f"{EXIT}0"
+            break
         report = numbers.read(line)
         if report is not None:
             for sender in senders:
                 sender.put(report)
     for sender in senders:
-        sender.close(is_complete and not has_failed)
+        sender.close(succeeded)
 
 
 def _trackers(say: Callable[[str], None]) -> List[Tracker]:

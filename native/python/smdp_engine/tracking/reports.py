@@ -1,12 +1,17 @@
 """In the script's process on rank 0: starts the tracking process at the first report, and writes event lines to it."""
 
 import atexit
+import ctypes
 import math
 import os
+import select
 import subprocess
 import sys
 import threading
-from typing import Dict, Optional
+import time
+from typing import Dict, Optional, Tuple
+
+from .._library import library
 
 #: The trackers of the job, separated by commas.
 TRACKERS = "SMDP_TRACKING"
@@ -25,7 +30,10 @@ _NOT_PASSED = ("RANK", "LOCAL_RANK", "SMDP_EVENT_PIPE", "SMDP_COUNTERS_S", "SMDP
 #: The script's folder is left out of the search path: a file logging.py there is not Python's.
 _PROGRAM = "import sys; sys.path[:] = filter(None, sys.path); from smdp_engine.tracking.process import main; main()"
 
-_END = b"end\n"
+#: The last line of the pipe begins with it; the exit status of the script follows. The engine's library writes it.
+EXIT = "exit "
+#: Seconds that a report waits for another one, which a signal handler would interrupt for ever.
+_LONGEST_WAIT_S = 1.0
 
 
 def exit_seconds() -> float:
@@ -38,12 +46,13 @@ def exit_seconds() -> float:
 
 
 class Reports:
-    """The pipe to the tracking process. No method waits or raises, except `close`, which waits for a limited time."""
+    """The pipe to the tracking process. No method raises, and only `close` waits for the process, a limited time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._owner = os.getpid()
         self._process: Optional[subprocess.Popen[bytes]] = None
+        self._pipe = -1
         self._waiting = b""
         self._dropped = 0
         self._has_failed = False
@@ -52,60 +61,58 @@ class Reports:
         """Send an event line without its line break."""
         if os.getpid() != self._owner:  # a process that the script forked, such as a worker of a data loader
             return
-        with self._lock:
-            if self._has_failed:
-                return
-            try:
+        if not self._lock.acquire(timeout=_LONGEST_WAIT_S):
+            self._dropped += 1
+            return
+        try:
+            if not self._has_failed:
                 self._send(line.encode() + b"\n")
-            except Exception as error:
-                self._fail(f"the tracking process does not run ({type(error).__name__}: {error})")
+        except Exception as error:
+            self._fail(f"the tracking process does not run ({type(error).__name__}: {error})")
+        finally:
+            self._lock.release()
 
     def close(self) -> None:
-        """Have the trackers send what they have, and end the tracking process."""
+        """Write what the pipe had no space for. After that the engine's library writes the exit status."""
         if os.getpid() != self._owner:
             return
         with self._lock:
             process, self._process = self._process, None
-            is_open = process is not None and not self._has_failed
-            self._has_failed = True
-        if process is None or process.stdin is None:
+            has_failed, self._has_failed = self._has_failed, True
+        if process is None:
             return
-        seconds = exit_seconds()
-        os.set_blocking(process.stdin.fileno(), True)
-        # The process ends itself after these seconds, and closes the pipe then.
-        threading.Thread(target=self._finish, args=(process, is_open), daemon=True).start()
-        try:
-            process.wait(seconds + _BUSY_HOST_S)
-        except subprocess.TimeoutExpired:
+        if not has_failed and not self._write_rest():
             process.kill()
-            process.wait()
-            if is_open:
-                _say(f"the tracking process did not end within {seconds:g} s, so the last numbers may be missing")
+            _say("the tracking process does not read the last numbers, so it was killed")
+        process.returncode = 0  # the engine's library waits for it; without this, Python warns that it still runs
         if self._dropped:
             _say(f"{self._dropped} reports were dropped: the tracking process did not read them in time")
 
-    def _finish(self, process: "subprocess.Popen[bytes]", is_open: bool) -> None:
-        try:
-            if process.stdin is not None:
-                if is_open:
-                    failed = b"failed\n" if hasattr(sys, "last_type") else b""
-                    process.stdin.write(self._waiting + failed + _END)
-                process.stdin.close()
-        except OSError:
-            return
+    def _write_rest(self) -> bool:
+        ends = time.monotonic() + _BUSY_HOST_S
+        poll = select.poll()
+        poll.register(self._pipe, select.POLLOUT)
+        while self._waiting:
+            if not poll.poll(max(0.0, ends - time.monotonic()) * 1000):
+                return False
+            try:
+                self._waiting = self._waiting[os.write(self._pipe, self._waiting) :]
+            except BlockingIOError:
+                continue
+            except OSError:
+                break  # it has ended
+        return True
 
     def _send(self, line: bytes) -> None:
         if self._process is None:
-            self._process = _start()
+            self._process, self._pipe = _start()
             close_at_exit()
         if len(self._waiting) + len(line) > _MOST_WAITING:
             self._dropped += 1
         else:
             self._waiting += line
-        if self._process.stdin is None:
-            return
         try:
-            written = os.write(self._process.stdin.fileno(), self._waiting)
+            written = os.write(self._pipe, self._waiting)
         except BlockingIOError:
             return
         self._waiting = self._waiting[written:]
@@ -116,20 +123,24 @@ class Reports:
         _say(f"{reason}: no more numbers are sent, the training continues")
 
 
-def _start() -> "subprocess.Popen[bytes]":
+def _start() -> "Tuple[subprocess.Popen[bytes], int]":
+    """The process, and the pipe to it, which the engine's library owns: it closes the pipe in forked processes."""
     if not sys.executable:
         raise OSError("this Python does not know its own path")
-    process = subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM],
-        stdin=subprocess.PIPE,
-        bufsize=0,
-        env=_environment(),
-    )
-    if process.stdin is not None:
-        fd = process.stdin.fileno()
-        os.set_blocking(fd, False)
-        _enlarge(fd)
-    return process
+    report_exit = library().smdp_report_exit
+    reading, pipe = os.pipe()
+    try:
+        process = subprocess.Popen([sys.executable, "-c", _PROGRAM], stdin=reading, env=_environment())
+    except BaseException:
+        os.close(pipe)
+        raise
+    finally:
+        os.close(reading)
+    os.set_blocking(pipe, False)
+    _enlarge(pipe)
+    if report_exit(pipe, process.pid, ctypes.c_double(exit_seconds() + _BUSY_HOST_S), None):
+        raise OSError("the C library has no memory left")
+    return process, pipe
 
 
 def _enlarge(fd: int) -> None:
