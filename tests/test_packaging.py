@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from smdp_launch.catalog.frameworks import native_python
+from smdp_launch.errors import EnvironmentProblem
+from smdp_launch.sdk.installed import sdk
 from tests.conftest import ROOT
 from tools.wheel_platform import tag_wheel
 
@@ -51,6 +54,19 @@ def backend(project: str) -> tuple[str, str, str]:
     required = re.search(r'^requires = \["([a-z-]+)>=([\d.]+)"\]\nbuild-backend = "(.+)"$', text, re.MULTILINE)
     assert required is not None
     return required[3], required[1], required[2]
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_missing_sdk_names_the_package_of_the_extra(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    with pytest.raises(EnvironmentProblem) as raised:
+        sdk("sagemaker", version=version)
+    (extra,) = re.findall(rf"^sdk-v{version} = (.+)$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    package = str(raised.value).partition("pip install ")[2].strip("'")
+    assert f'"{package}"' in extra
 
 
 @pytest.mark.runs

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from smdp_launch.diagnostics import Diagnostic, Severity, Span
 from smdp_launch.jobfile import sagemaker_defaults
+from smdp_launch.jobfile.model import schema
 from smdp_launch.jobfile.yaml.document import ConfigSource, Document, Entry, Location, Parsed
 from smdp_launch.jobfile.yaml.parser import parse, read
 
@@ -56,6 +57,7 @@ def merge_sources(
     document, problems = job
     if not document.data:
         return document, problems
+    _fill_empty_mappings(document)
     # The strongest first. The last of several settings of one value wins.
     flags = [_setting(one, environ) for one in reversed(settings)]
     stronger = [*flags, *_variables(environ)]
@@ -65,6 +67,13 @@ def merge_sources(
         _merge(merged, source)
     problems = [*problems, *(problem for _, several in [*stronger, *weaker] for problem in several)]
     return merged, problems + _regions_differ(merged, environ)
+
+
+def _fill_empty_mappings(document: Document) -> None:
+    """Read ``hyperparameters:`` without entries, for example with only comments below it, as a mapping."""
+    for at, entry in document.entries.items():
+        if entry.is_empty and schema.has_free_names(at, document.data):
+            document.value(at[:-1])[at[-1]] = {}
 
 
 def _merge(into: Document, weaker: Document) -> None:

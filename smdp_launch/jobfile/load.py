@@ -75,5 +75,5 @@ def load(document: Document) -> tuple[Loaded, list[Diagnostic]]:
 def _left_empty(document: Document) -> Iterator[tuple[Location, Entry]]:
     """Fields with nothing after their colon. YAML reads null, which is not what a user means with `spot:`."""
     for at, entry in document.entries.items():
-        if entry.is_empty and str(at[-1]) in schema.known_keys(at[:-1], document.data):
+        if entry.is_empty and document.value(at) is None and str(at[-1]) in schema.known_keys(at[:-1], document.data):
             yield at, entry

@@ -24,8 +24,9 @@ _CHATTER = (
     *("botocore.credentials", "botocore.configprovider"),
     *("sagemaker.core.utils.utils", "sagemaker.core.config.config_manager", "sagemaker.core.telemetry"),
 )
-#: What the versions of the SDK have, and the extra of each. The two versions exclude each other.
+#: What the versions of the SDK have, and the requirement of each. The two versions exclude each other.
 _HAS = {"2": "estimators", "3": "model trainers"}
+_REQUIREMENTS = {"2": "sagemaker>=2.200,<3", "3": "sagemaker>=3.20,<4"}  # as in pyproject.toml
 
 
 def sdk(name: str, quiet: bool = True, version: str = "2") -> Any:
@@ -40,7 +41,7 @@ def sdk(name: str, quiet: bool = True, version: str = "2") -> Any:
 
 
 def _require(version: str) -> None:
-    install = f"pip install 'smdp-launch[sdk-v{version}]'"
+    install = f"pip install '{_REQUIREMENTS[version]}'"
     try:
         installed = importlib.metadata.version("sagemaker")
     except importlib.metadata.PackageNotFoundError:

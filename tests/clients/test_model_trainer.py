@@ -222,7 +222,7 @@ def test_session_of_another_region_is_refused(tmp_path: Path) -> None:
 
 def test_estimator_needs_version_2(tmp_path: Path) -> None:
     with pytest.raises(
-        EnvironmentProblem, match=r"only version 2 has estimators: run pip install 'smdp-launch\[sdk-v2"
+        EnvironmentProblem, match=r"only version 2 has estimators: run pip install 'sagemaker>=2.200,<3'"
     ):
         smdp_launch.build_estimator(write_job(tmp_path))
 

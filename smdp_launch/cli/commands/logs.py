@@ -29,6 +29,7 @@ def _pattern(_: click.Context, __: click.Parameter, value: str | None) -> re.Pat
 @click.option(
     "--grep", metavar="PATTERN", callback=_pattern, help="Print only lines that match this regular expression."
 )
+@click.option("--no-events", is_flag=True, help="Omit event lines, which are JSON (docs/reference/events.md).")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Print only the last N lines.")
 @click.option(
     "--utc/--local-time", "utc", default=True, help="Print times in UTC (default), or in the local time zone."
@@ -42,6 +43,7 @@ def command(
     host: str | None,
     rank: int | None,
     grep: re.Pattern[str] | None,
+    no_events: bool,
     tail: int | None,
     utc: bool,
     old_local: bool,
@@ -64,7 +66,7 @@ def command(
     with job.connected() as clients:
         description = describe(clients, job.name)  # fails for an unknown job, whose logs would be empty
         _require_host(host, description)
-        lines = read_lines(clients, job.name, LogFilter(since, host, rank, grep, tail))
+        lines = read_lines(clients, job.name, LogFilter(since, host, rank, grep, tail, not no_events))
         if rank is not None and tail != 0:
             is_filtered = (since, host, grep) != (None, None, None)
             lines = _with_note(lines, _no_line(rank, description, is_filtered=is_filtered))

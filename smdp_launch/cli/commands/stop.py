@@ -8,6 +8,7 @@ from smdp_launch.cli.shared import options
 
 @click.command("stop")
 @options.job_name
+@click.option("--yes", "-y", is_flag=True, hidden=True, expose_value=False)  # this command never asks
 @options.region
 @options.json_document
 def command(name: str | None, region: str | None, as_json: bool) -> None:

@@ -127,6 +127,11 @@ def element(annotation: Any) -> Any:
     return get_args(plain)[-1] if get_origin(plain) in {dict, list} else None
 
 
+def has_free_names(location: Location, data: Any) -> bool:
+    """Whether ``location`` takes a mapping whose names users choose, such as ``environment``."""
+    return get_origin(_plain(_at(location, data)[0])) is dict
+
+
 def without_errors(model: type[BaseModel], data: Mapping[str, Any], invalid: frozenset[Location], at: Location) -> Any:
     """A model without validation: the file's valid values, None for invalid ones, and defaults for the rest.
 

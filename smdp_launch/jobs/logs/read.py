@@ -28,6 +28,7 @@ class LogFilter:
         host: such as ``algo-2``.
         rank: of the worker that wrote the line.
         grep: a pattern that the text contains.
+        events: include event lines (docs/reference/events.md).
         tail: the last so many of the lines that match the other arguments.
     """
 
@@ -36,6 +37,7 @@ class LogFilter:
     rank: int | None = None
     grep: re.Pattern[str] | None = None
     tail: int | None = None
+    events: bool = True
 
     def matches(self, line: LogLine) -> bool:
         return (self.rank is None or line.rank == self.rank) and (
@@ -51,7 +53,9 @@ def read_lines(clients: Clients, job: str, wanted: LogFilter) -> Iterator[LogLin
         ServiceProblem: the service refused, or did not answer.
         EnvironmentProblem: the credentials have expired.
     """
-    lines = (line for line in _all(clients, job, wanted, plain_line) if wanted.matches(line))
+    read: Callable[[str, str, int], LogLine | JobEvent] = plain_line if wanted.events else read_line
+    every = _all(clients, job, wanted, read)
+    lines = (line for line in every if isinstance(line, LogLine) and wanted.matches(line))
     return iter(deque(lines, wanted.tail)) if wanted.tail is not None else lines
 
 

@@ -25,6 +25,23 @@ def test_key_without_value_is_not_read_as_null(tmp_path: Path, field: str) -> No
     assert field in found[0][2]
 
 
+@pytest.mark.parametrize("field", ["environment", "tags", "metrics"])
+def test_mapping_with_only_comments_has_no_entries(tmp_path: Path, field: str) -> None:
+    assert reported(tmp_path, f"{JOB}{field}:\n  # name: value\n") == []
+
+
+def test_hyperparameters_with_only_comments_are_none(tmp_path: Path) -> None:
+    text = JOB.replace("hyperparameters: {epochs: 2}", "hyperparameters:\n    # epochs: 2\n")
+    job = check_job(write_job(tmp_path, text), environ={})
+    assert job.require()[0].script.hyperparameters == {}
+
+
+def test_mapping_with_only_comments_does_not_replace_defaults(tmp_path: Path) -> None:
+    (tmp_path / "smdp-defaults.yaml").write_text("tags: {team: vision}\n")
+    job = check_job(write_job(tmp_path, f"{JOB}tags:\n  # cost: none\n"), environ={})
+    assert job.require()[0].tags == {"team": "vision"}
+
+
 def test_null_means_none(tmp_path: Path) -> None:
     assert reported(tmp_path, f"{JOB}spot: null\ncheckpoint: ~\n") == []
 

@@ -221,6 +221,17 @@ def test_options_select_lines(finished: Finished, monkeypatch: pytest.MonkeyPatc
         assert "+0530 algo-" in finished.run("logs", "--tail", "1", option, env=environment).stdout
 
 
+def test_logs_without_events_have_the_script_s_lines_only(finished: Finished) -> None:
+    everything, lines = (finished.run("logs", *more).stdout for more in ((), ("--no-events",)))
+    assert '{"smdp_event"' in everything
+    assert '{"smdp_event"' not in lines
+    assert lines.count("of rank 1") == everything.count("of rank 1") > 0
+
+
+def test_stop_accepts_yes(finished: Finished) -> None:
+    assert finished.run("stop", "--yes").returncode == ExitCode.OK
+
+
 def test_logs_of_a_host_that_the_job_does_not_have_are_refused(finished: Finished) -> None:
     ran = finished.run("logs", "--host", "algo-9")
     assert (ran.returncode, ran.stdout) == (ExitCode.USAGE, "")
