@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+from smdp_launch import disk
 from smdp_launch.doctor import packages
 from smdp_launch.doctor.installer import install
 from smdp_launch.doctor.limits import raise_open_files
@@ -43,12 +46,35 @@ _CAUSES: tuple[tuple[re.Pattern[str], Callable[[], str]], ...] = (
 )
 
 
-def environment_causes(plan: Plan, reason: str) -> Iterator[str]:
+#: Errors of scripts that need a GPU. The first is from Accelerate, which divides by the number of GPUs.
+_NO_GPU = re.compile(
+    r"device_count\(\)[\s~^]*ZeroDivisionError|No CUDA GPUs are available|Found no NVIDIA driver"
+    r"|Torch not compiled with CUDA enabled|ProcessGroupNCCL is only supported with GPUs"
+)
+#: torch does not report the error of the system when it cannot write a file.
+_CUT_FILE = re.compile(r"PytorchStreamWriter failed writing|inline_container\.cc[^\n]*unexpected pos")
+#: Bytes. A file that did not fit can leave a part of a block.
+_LITTLE_SPACE = 4 << 20
+
+
+def environment_causes(plan: Plan, reason: str, state: Path) -> Iterator[str]:
     """What to do about a failure of a local run, if its FailureReason shows that the environment caused it.
 
     Containers have an environment of their own.
+
+    Args:
+        state: the folder with the files of local runs.
     """
+    if plan.local is not None and _is_full(state):
+        yield disk.full(state)
+        return
     if plan.local is None or plan.local.containers:
+        return
+    if not plan.local.cuda_on_cpu and _NO_GPU.search(reason):
+        yield "the script needs a GPU; to emulate CUDA on the CPU, add --cuda-on-cpu (docs/how-to/cuda-on-cpu.md)"
+        return
+    if _CUT_FILE.search(reason):
+        yield f"torch could not write the whole file, as on a full disk; check the free space: df -h {state}"
         return
     module = _MISSING_MODULE.search(reason)
     if module is not None:
@@ -60,3 +86,10 @@ def environment_causes(plan: Plan, reason: str) -> Iterator[str]:
     found = next((text for pattern, text in _CAUSES if pattern.search(reason)), None)
     if found is not None:
         yield found()
+
+
+def _is_full(folder: Path) -> bool:
+    try:
+        return shutil.disk_usage(folder).free < _LITTLE_SPACE
+    except OSError:
+        return False

@@ -22,6 +22,7 @@ from smdp_launch.source.ignore import IGNORE_FILE
 from smdp_launch.source.requirements import REQUIREMENTS_FILE, read_requirements
 from smdp_launch.source.scan import SourceTree
 from smdp_launch.source.script.modules import command_line_of, read_with_imports
+from smdp_launch.source.script.program import Program
 from smdp_launch.source.script.script import Script
 
 #: The limit of CreateTrainingJob.
@@ -62,18 +63,21 @@ def make_draft(tree: SourceTree, entry: str, job_file: Path, engine: Engine | No
     framework = choose_framework([one for script in read for one in script.frameworks], requirements)
     library = next((one.library for one in read if one.library), None)
     backends = [] if library else [each for one in read for each in one.training.backends]
-    selected = engine or choose_engine(framework, requirements, backends)
-    channels = list(dict.fromkeys(one for script in read for one in script.channels))[:_MAX_CHANNELS] or ["train"]
     home = job_file.absolute().parent
     line = command_line_of(tree, scripts)
-    data = find_data(channels, [home, tree.folder.absolute()])
+    declared = _options(read, line)
+    selected = engine or choose_engine(framework, requirements, backends, declared)
+    channels = list(dict.fromkeys(one for script in read for one in script.channels))[:_MAX_CHANNELS]
+    data = find_data(channels or ["train"], [home, tree.folder.absolute()])
+    if not channels and (data or Program(scripts).may_read_data):
+        channels = ["train"]
     return Draft(
         name=name or job_name(tree.folder.resolve().name),
         engine=selected,
         choice=choose_build(framework, selected, library, requirements),
         entry=entry,
         source=relative(tree.folder, home),
-        hyperparameters=tuple(hyperparameters(_options(read, line), _refused(line))),
+        hyperparameters=tuple(hyperparameters(declared, _refused(line))),
         channels=tuple(channels),
         local={channel: relative(path, home) for channel, path in data.items()},
         keeps_checkpoints=any(one.keeps_checkpoints for one in read),

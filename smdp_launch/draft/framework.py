@@ -21,6 +21,7 @@ from smdp_launch.catalog.frameworks import (
     parts,
     torchrun_since,
 )
+from smdp_launch.source.commandline.options import Option
 from smdp_launch.source.requirements import REQUIREMENTS_FILE, Requirement, Requirements
 from smdp_launch.source.script.training import Backend
 
@@ -50,14 +51,19 @@ def choose_framework(frameworks: list[str], requirements: Requirements) -> str:
     return [*frameworks, *required, "pytorch"][0]
 
 
-def choose_engine(framework: str, requirements: Requirements, backends: Sequence[Backend] = ()) -> Engine:
+def choose_engine(
+    framework: str, requirements: Requirements, backends: Sequence[Backend] = (), options: Sequence[Option] = ()
+) -> Engine:
     """The native engine, unless the requirements pin a version that AWS's library supports and ``image build`` does
-    not, or the script's process groups certainly use NCCL.
+    not, or the script's process groups use NCCL on GPUs.
 
     Args:
         backends: the script's calls that start a process group.
+        options: its command line options. If one has the default nccl, a backend that is not known is NCCL.
     """
-    if backends and all(one.values == {"nccl"} and one.option is None for one in backends):
+    default = frozenset({"nccl"} if any(one.default == "nccl" for one in options) else ())
+    each = [frozenset() if one.omitted else one.values or default for one in backends]
+    if each and all("nccl" in one and one <= {"nccl", "gloo"} for one in each):
         return "nccl"
     required = requirements.package(*_PACKAGES[framework])
     pinned = _pinned(framework, required)

@@ -89,10 +89,16 @@ def _compute(draft: Draft) -> Iterator[str]:
 def _places(draft: Draft) -> Iterator[str]:
     bucket = f"{placeholders.BUCKET}/{draft.name}"
     yield "# Fill in: your buckets."
-    yield "channels: # the script reads the path of each from SM_CHANNEL_<NAME>"
+    if draft.channels:
+        yield "channels: # the script reads the path of each from SM_CHANNEL_<NAME>"
     for channel in draft.channels:
         yield f"  {key(channel)}:"
         yield f"    s3: {to_yaml(f'{bucket}/{channel}')}"
+    if not draft.channels:
+        yield "# The script reads no channel. The data of this one would be in the folder of SM_CHANNEL_TRAIN:"
+        yield "# channels:"
+        yield f"#   train: {{s3: {bucket}/train}}"
+        yield "silence: [SMDP423] # the job has no channels"
     yield "output:"
     yield f"  s3: {bucket}/output"
     # Without checkpoints a failed job starts again from the beginning. Only the author knows if the script writes any.
@@ -108,7 +114,7 @@ def _local(draft: Draft) -> Iterator[str]:
     off = "" if draft.local else "# "
     yield f"{off}local:"
     yield f"{off}  channels:"
-    for channel in draft.channels:
+    for channel in draft.channels or ("train",):
         if channel in draft.local:
             yield f"    {key(channel)}: {to_yaml(draft.local[channel])}"
         else:

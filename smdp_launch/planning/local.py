@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from smdp_launch.catalog import faults, not_simulated
+from smdp_launch.catalog.engines import TORCH_DISTRIBUTED, Engine
 from smdp_launch.catalog.faults import Kind
+from smdp_launch.catalog.frameworks import TITLES
 from smdp_launch.catalog.local_cloud import OWN_NETWORK, THIS_MACHINE
 from smdp_launch.checking.inputs import LocalRequest
 from smdp_launch.host_counts import hosts_by_type
@@ -16,6 +20,7 @@ from smdp_launch.planning.plan import LocalRun
 from smdp_launch.request.batch import on_cpus, workers_per_host
 from smdp_launch.request.build import PLAN_TAG, Request, plan_hash
 from smdp_launch.source.scan import SourceTree
+from smdp_launch.source.script.program import Program
 from smdp_launch.units import listed
 
 #: The number of workers that the entrypoint starts, because there are no GPUs to count.
@@ -29,6 +34,8 @@ NETWORK_VARIABLE = "SMDP_LOCAL_NETWORK"
 
 #: Set if the local cloud emulates CUDA; nothing on AWS reads it.
 CUDA_VARIABLE = "SMDP_LOCAL_CUDA_ON_CPU"
+
+_PACKAGES = {"pytorch": ("torch",), "tensorflow": ("tensorflow", "tensorflow-cpu")}
 
 
 def local_request(request: Request, source: SourceTree, local: LocalRun) -> Request:
@@ -84,7 +91,7 @@ def not_simulated_locally(
     if options.containers:
         yield "the internet: containers reach it only through an HTTP proxy"
     else:
-        yield f"the image: the script runs with Python {python} and the locally installed packages"
+        yield f"the image: the script runs with Python {python} and the locally installed packages{_version(spec)}"
     yield f"role {spec.role.rsplit('/', 1)[-1]}, region {spec.region}, volumes of {compute.volume_gb} GB"
     if spec.engine == "smdistributed":
         yield _library_locally(options, engine_missing)
@@ -96,6 +103,26 @@ def not_simulated_locally(
         yield f"sweep.strategy {spec.sweep.strategy}: the values of trials are drawn at random, as with random"
     yield from _channels_not_simulated(spec, inputs_problem)
     yield from _settings_not_simulated(request, options.rehearses)
+
+
+def _version(spec: JobSpec) -> str:
+    """The version of the framework that is installed locally, if it differs from the job's; else an empty text."""
+    wanted = spec.framework.version.split(".")[:2]
+    for package in _PACKAGES[spec.framework.name]:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            installed = importlib.metadata.version(package).partition("+")[0]
+            if installed.split(".")[: len(wanted)] != wanted:
+                return f": {TITLES[spec.framework.name]} {installed} instead of {spec.framework.version}"
+    return ""
+
+
+def needs_gpus(program: Program, engine: Engine, options: LocalRequest) -> Iterator[str]:
+    """The Trainer of Hugging Face, which with the data parallel library puts each worker on a GPU."""
+    names = program.names
+    handles = "is_available" in names or options.cuda_on_cpu or options.containers
+    if engine in TORCH_DISTRIBUTED or handles or not {"transformers", "TrainingArguments"} <= names:
+        return
+    yield "GPUs: the Trainer of Hugging Face fails without them under the data parallel library; pass --cuda-on-cpu"
 
 
 def _library_locally(options: LocalRequest, engine_missing: Callable[[], str | None]) -> str:

@@ -8,7 +8,13 @@ from datetime import datetime, timezone
 
 from smdp_launch.checking.inputs import LocalRequest, local_paths
 from smdp_launch.checking.job import CheckedJob
-from smdp_launch.planning.local import local_request, network_not_checked, not_simulated_locally, without_namespaces
+from smdp_launch.planning.local import (
+    local_request,
+    needs_gpus,
+    network_not_checked,
+    not_simulated_locally,
+    without_namespaces,
+)
 from smdp_launch.planning.origins import origins
 from smdp_launch.planning.plan import LocalRun, Plan
 from smdp_launch.request.batch import script_hyperparameters, workers_per_host
@@ -109,6 +115,7 @@ def local_run(
             inputs_problem=inputs_problem,
             engine_missing=engine_missing,
         ),
+        *(needs_gpus(job.facts.program, spec.engine, options) if job.facts is not None else ()),
         *network_not_checked(spec, options.network),
         *(without_namespaces(spec, namespace_problem) if namespace_problem is not None else ()),
     ]

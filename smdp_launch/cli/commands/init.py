@@ -362,7 +362,7 @@ def _print_draft(draft: Draft, output: Path, to_fill_in: Sequence[str]) -> None:
     click.echo(f"  script     {to_yaml(draft.entry)} in {to_yaml(draft.source)}")
     click.echo(f"  framework  {TITLES[build.framework]} {build.version}: {draft.choice.reason}")
     channels = [f"{one} (local: {to_yaml(draft.local[one])})" if one in draft.local else one for one in draft.channels]
-    click.echo(f"  channels   {', '.join(channels)}")
+    click.echo(f"  channels   {', '.join(channels) or 'none: the script reads none'}")
     click.echo(f"  to fill in {', '.join(to_fill_in)}")
     for note in draft.notes:
         click.echo(f"note: {note}", err=True)

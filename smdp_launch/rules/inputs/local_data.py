@@ -10,6 +10,7 @@ from pathlib import Path
 from smdp_launch.diagnostics import Severity, closest
 from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel
 from smdp_launch.jobfile.yaml.text import to_yaml
+from smdp_launch.rules.base.channel_uses import unread_channels
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 from smdp_launch.source.scan import LocalData
 from smdp_launch.units import all_of, count, listed
@@ -86,11 +87,15 @@ def channels_have_local_data(facts: Facts) -> Iterator[Problem]:
     named = {*facts.local_data, *facts.spec.local.channels}
     # Another rule reports misspelt names.
     misspelt = {closest(one, list(facts.spec.channels)) for one in named if one not in facts.spec.channels}
-    for name in facts.spec.channels if facts.local else ():
-        if name not in named | misspelt:
-            message = f"channel {name} has no local data, which a local run needs"
-            help_ = f"add `local: {{channels: {{{name}: FOLDER}}}}`, or use --data {name}=FOLDER"
-            yield Problem(("channels", name), message, help_, on_key=True)
+    missing = [one for one in facts.spec.channels if one not in named | misspelt] if facts.local else []
+    is_known = missing and facts.has("script.hyperparameters", "environment")
+    unread = unread_channels(facts, {one.upper(): one for one in missing}) if is_known else []
+    for name in missing:
+        message = f"channel {name} has no local data, which a local run needs"
+        help_ = f"add `local: {{channels: {{{name}: FOLDER}}}}`, or use --data {name}=FOLDER"
+        if name in unread:
+            help_ += f", or remove the channel: no script reads SM_CHANNEL_{name.upper()}"
+        yield Problem(("channels", name), message, help_, on_key=True)
 
 
 @rule("SMDP414", "channels", "local.channels", "compute.instance_count", severity=Severity.WARNING)

@@ -14,6 +14,7 @@ from smdp_launch.catalog.instances import instance
 from smdp_launch.diagnostics import Severity, closest
 from smdp_launch.request.batch import on_cpus, world_size
 from smdp_launch.rules.base import image_contents
+from smdp_launch.rules.base.channel_uses import unread_channels
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 from smdp_launch.rules.base.instance_types import workers_are_known
 from smdp_launch.rules.base.script_places import place
@@ -49,8 +50,6 @@ _PLAIN_SAMPLERS = _OTHER_SAMPLERS | {"BatchSampler", "DistributedSampler", "Samp
 _DIVIDED = frozenset(
     {"IterableDataset", "split_dataset_by_node", "prepare_data_loader", "webdataset", "StatefulDataLoader"}
 )
-#: Variables from which a script can find all channels without naming them.
-_ALL_CHANNELS = frozenset({"SM_CHANNELS", "SM_INPUT_DIR", "SM_INPUT_DATA_CONFIG", "SM_TRAINING_ENV"})
 
 
 def _starts_group(facts: Facts) -> bool:
@@ -265,7 +264,7 @@ def channels_of_the_script(facts: Facts) -> Iterator[Problem]:
     written = facts.document.data.get("channels")  # includes channels with schema errors
     channels = {str(one).upper(): str(one) for one in (written if isinstance(written, dict) else facts.spec.channels)}
     uses = [(name, one) for name, file in facts.program.files for one in file.channels]
-    unread = _unread(facts, channels, uses)
+    unread = unread_channels(facts, channels)
     reported: set[str] = set()
     for name, one in uses:
         wanted = one.channel.upper()
@@ -274,17 +273,6 @@ def channels_of_the_script(facts: Facts) -> Iterator[Problem]:
         if one.needed or (unread and _hyperparameter(facts, one.option) is None):
             reported.add(wanted)
             yield _problem(facts, name, one.mark, *_channel_texts(one, list(channels.values()), unread))
-
-
-def _unread(facts: Facts, channels: dict[str, str], uses: list[tuple[str, ChannelUse]]) -> list[str]:
-    """The job's channels that the script does not read; empty if it may find them in another way."""
-    values = " ".join(map(str, [*facts.spec.script.hyperparameters.values(), *facts.spec.environment.values()]))
-    mentioned = {one.name for script in facts.scripts.values() for one in (*script.environment, *script.literal_paths)}
-    roots = any(one.rstrip("/") in ("/opt/ml", "/opt/ml/input", "/opt/ml/input/data") for one in mentioned)
-    if roots or mentioned & _ALL_CHANNELS or "/opt/ml/input" in values or not facts.program.is_understood:
-        return []
-    read = {one.channel.upper() for _, one in uses}
-    return [name for upper, name in channels.items() if upper not in read]
 
 
 def _channel_texts(one: ChannelUse, channels: list[str], unread: list[str]) -> tuple[str, str]:

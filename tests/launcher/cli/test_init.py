@@ -47,6 +47,8 @@ def drafted(tmp_path: Path, folder: Path, *arguments: str, warned: Sequence[str]
 
 # Contents
 
+OPTION = "import argparse\np = argparse.ArgumentParser()\np.add_argument("
+
 
 @pytest.mark.parametrize(
     ("name", "engine"),
@@ -73,11 +75,41 @@ def test_default_engine_supports_the_pinned_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("script", "channels"),
+    [
+        ("print(1)\n", None),
+        (f"{OPTION}'--output_dir')\n", None),
+        (f"{OPTION}'--train-file')\n", ["train"]),
+        ("import os\nprint(os.environ['SM_INPUT_DIR'])\n", ["train"]),
+        ("import os\nprint(os.environ['SM_CHANNEL_TEST'])\n", ["test"]),
+    ],
+)
+def test_script_that_reads_no_channel_gets_none(tmp_path: Path, script: str, channels: list[str] | None) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").write_text(f"import torch\n{script}")
+    job = drafted(tmp_path, Path("src"))
+    assert list(job["channels"]) == channels if channels is not None else "channels" not in job
+    local = run(tmp_path, "launch", "--local", "--dry-run")
+    assert (local.returncode, "SMDP407" in local.stderr) == ((0, False) if channels is None else (3, True))
+
+
+PARSED = (
+    "import argparse\np = argparse.ArgumentParser()\np.add_argument('--dist-backend', default='nccl')\n"
+    "a = p.parse_args()\n"
+)
+
+
+@pytest.mark.parametrize(
     ("start", "engine"),
     [
         ('dist.init_process_group("nccl")', "nccl"),
         ('dist.init_process_group(backend="nccl")', "nccl"),
-        ('dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")', "native"),
+        ('dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")', "nccl"),
+        (f"{PARSED}dist.init_process_group(a.dist_backend)", "nccl"),
+        (f'{PARSED}dist.init_process_group(a.dist_backend if torch.cuda.is_available() else "gloo")', "nccl"),
+        (f"{PARSED}def start(backend):\n    dist.init_process_group(backend)\nstart(a.dist_backend)", "nccl"),
+        ('def start(backend):\n    dist.init_process_group(backend)\nstart("nccl")', "native"),
+        ('dist.init_process_group("gloo")', "native"),
         ('dist.init_process_group("smddp")', "native"),
         ("dist.init_process_group()", "native"),
     ],

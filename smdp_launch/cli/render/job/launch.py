@@ -16,6 +16,7 @@ from smdp_launch.cli.render.next_step import command_for_job, next_after_end, ne
 from smdp_launch.cli.render.terminal.console import Console
 from smdp_launch.cli.render.terminal.rows import print_rows
 from smdp_launch.jobs.logs.tracebacks import Worker
+from smdp_launch.jobs.records.local_clouds import known_cloud_folder
 from smdp_launch.jobs.records.outcome import Outcome
 from smdp_launch.jobs.too_few_workers import needs_more_workers
 from smdp_launch.planning.plan import Plan
@@ -79,7 +80,7 @@ def print_local_end(plan: Plan, result: FollowResult, object_path: ObjectPath) -
     if ended.status == "Failed":
         from smdp_launch.doctor.failures import environment_causes  # few runs fail
 
-        rows += titled("environment", list(environment_causes(plan, ended.reason)))
+        rows += titled("environment", list(environment_causes(plan, ended.reason, known_cloud_folder())))
     _print_end(plan.job, result, [*rows, ("next", then)])
 
 
