@@ -52,6 +52,24 @@ def numpy_2_since(framework: str) -> str:
     return str(table("frameworks")["numpy_2"]["since"][framework])
 
 
+def needed_by_import(name: str) -> str | None:
+    """The first PyTorch that has ``name``, a module or a name in one; None if it is not in the table."""
+    known: dict[str, str] = table("frameworks")["needs"]["imports"]
+    return next((since for one, since in known.items() if name == one or name.startswith(f"{one}.")), None)
+
+
+class TransformersNeed(NamedTuple):
+    """The first release of transformers that needs a PyTorch, and the Python of that release."""
+
+    release: str
+    python: str
+    pytorch: str
+
+
+def transformers_need() -> TransformersNeed:
+    return TransformersNeed(**table("frameworks")["needs"]["transformers"])
+
+
 def torchrun_since() -> str:
     """The first PyTorch whose image of AWS starts torchrun."""
     return str(table("frameworks")["torchrun"]["since"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from smdp_launch.catalog.engines import Engine
@@ -22,11 +22,16 @@ from smdp_launch.source.ignore import IGNORE_FILE
 from smdp_launch.source.requirements import REQUIREMENTS_FILE, read_requirements
 from smdp_launch.source.scan import SourceTree
 from smdp_launch.source.script.modules import command_line_of, read_with_imports
+from smdp_launch.source.script.needed_versions import needs
 from smdp_launch.source.script.program import Program
 from smdp_launch.source.script.script import Script
 
 #: The limit of CreateTrainingJob.
 _MAX_CHANNELS = 20
+#: Of the draft.
+HOSTS = 2
+#: The oldest Python of the images for PyTorch 2.
+_PYTHON = (3, 10)
 
 
 @dataclass(frozen=True)
@@ -69,20 +74,29 @@ def make_draft(tree: SourceTree, entry: str, job_file: Path, engine: Engine | No
     selected = engine or choose_engine(framework, requirements, backends, declared)
     channels = list(dict.fromkeys(one for script in read for one in script.channels))[:_MAX_CHANNELS]
     data = find_data(channels or ["train"], [home, tree.folder.absolute()])
-    if not channels and (data or Program(scripts).may_read_data):
+    program = Program(scripts)
+    needed = list(needs(program, requirements, _PYTHON)) if framework == "pytorch" else []
+    if not channels and (data or program.may_read_data):
         channels = ["train"]
     return Draft(
         name=name or job_name(tree.folder.resolve().name),
         engine=selected,
-        choice=choose_build(framework, selected, library, requirements),
+        choice=choose_build(framework, selected, library, requirements, needed),
         entry=entry,
         source=relative(tree.folder, home),
-        hyperparameters=tuple(hyperparameters(declared, _refused(line))),
+        hyperparameters=tuple(_for_hosts(hyperparameters(declared, _refused(line)), program)),
         channels=tuple(channels),
         local={channel: relative(path, home) for channel, path in data.items()},
         keeps_checkpoints=any(one.keeps_checkpoints for one in read),
         notes=(*(f"not analyzed: {one}" for one in unreadable(scripts)), *_uploaded_twice(tree, data)),
     )
+
+
+def _for_hosts(passed: Iterable[Hyperparameter], program: Program) -> Iterator[Hyperparameter]:
+    """The hyperparameters, with the draft's number of hosts for Lightning."""
+    for one in passed:
+        is_nodes = one.name == "num_nodes" and one.value == 1 and program.sets_nodes_of_lightning
+        yield replace(one, value=HOSTS) if is_nodes else one
 
 
 def job_name(folder: str) -> str:

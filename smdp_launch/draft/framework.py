@@ -23,6 +23,7 @@ from smdp_launch.catalog.frameworks import (
 )
 from smdp_launch.source.commandline.options import Option
 from smdp_launch.source.requirements import REQUIREMENTS_FILE, Requirement, Requirements
+from smdp_launch.source.script.needed_versions import Need
 from smdp_launch.source.script.training import Backend
 
 _PACKAGES = {"pytorch": ("torch",), "tensorflow": ("tensorflow", "tensorflow-gpu")}
@@ -71,10 +72,23 @@ def choose_engine(
     return "smdistributed" if only_theirs else "native"
 
 
-def choose_build(framework: str, engine: Engine, library: str | None, requirements: Requirements) -> Choice:
-    """The build for a script that uses ``library`` as ``source.script.Script`` names it."""
+def choose_build(
+    framework: str,
+    engine: Engine,
+    library: str | None,
+    requirements: Requirements,
+    needs: Sequence[Need] = (),
+) -> Choice:
+    """The build for a script that uses ``library`` as ``source.script.Script`` names it, and ``needs`` versions."""
     old_module = engine == "smdistributed" and library == "module"
-    if engine == "native":
+    need = max(needs, key=lambda one: parts(one.version), default=None)
+    if need is not None and engine == "native" and parts(need.version) > parts(_newest_native(framework).version):
+        recent = _newest_native_image(framework)
+        best, reason = (
+            recent,
+            f"the newest with CUDA 11 that the engine supports; {need.what} needs {need.version.rpartition('.')[0]}",
+        )
+    elif engine == "native":
         best, reason = _newest_native(framework), "the newest with CUDA 11 that the engine supports"
     elif engine in TORCH_DISTRIBUTED:
         best, reason = builds(framework)[-1], "the newest with an image of AWS"
@@ -83,14 +97,13 @@ def choose_build(framework: str, engine: Engine, library: str | None, requiremen
         reason = f"the newest with CUDA 11 and AWS's library{' with its own module' if old_module else ''}"
     required = requirements.package(*_PACKAGES[framework])
     if required is None or required.pin is None:
-        return Choice(best, "strict", reason, best.cuda)
+        return Choice(best, "strict", reason, _cuda(best, engine))
     pinned = _pinned(framework, required)
     refusal = _refusal(required, pinned, engine)
     if pinned is None or refusal:
-        return Choice(best, "strict", f"{reason}; {refusal}", best.cuda)
+        return Choice(best, "strict", f"{reason}; {refusal}", _cuda(best, engine))
     where = f"{REQUIREMENTS_FILE}, line {required.line}"
-    of_native = native_cuda(framework, pinned.version) if engine == "native" else None
-    cuda = of_native or pinned.cuda
+    cuda = _cuda(pinned, engine)
     is_strict = is_cuda_11(cuda) or engine in TORCH_DISTRIBUTED
     return Choice(pinned, "strict" if is_strict else "extended", where, cuda)
 
@@ -102,6 +115,17 @@ def _pinned(framework: str, required: Requirement | None) -> Build | None:
 
 def _newest_native(framework: str) -> Build:
     return [one for one in builds(framework) if native_supports(framework, one.version) and one.cuda_major == 11][-1]
+
+
+def _newest_native_image(framework: str) -> Build:
+    """The newest version that ``image build`` makes with CUDA 11."""
+    known = (one for one in builds(framework) if native_image(framework, one.version) == one.version)
+    return [one for one in known if is_cuda_11(native_cuda(framework, one.version))][-1]
+
+
+def _cuda(chosen: Build, engine: Engine) -> str:
+    of_native = native_cuda(chosen.framework, chosen.version) if engine == "native" else None
+    return of_native or chosen.cuda
 
 
 def _newest(framework: str, old_module: bool) -> Build:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from smdp_launch.catalog import placeholders
 from smdp_launch.catalog.frameworks import TITLES
-from smdp_launch.draft.draft import Draft
+from smdp_launch.draft.draft import HOSTS, Draft
 from smdp_launch.draft.hyperparameters import Hyperparameter
 from smdp_launch.jobfile.yaml.text import comment, key, to_yaml
 
@@ -81,7 +81,7 @@ _TYPES = {"nccl": "ml.g5.12xlarge # 4 GPUs", "gloo": "ml.c5.4xlarge # no GPUs"}
 def _compute(draft: Draft) -> Iterator[str]:
     yield "compute:"
     yield f"  instance_type: {_TYPES.get(draft.engine, 'ml.p4d.24xlarge # 8 GPUs')}"
-    yield "  instance_count: 2"
+    yield f"  instance_count: {HOSTS}"
     yield "  volume_gb: 100 # for the data and the model; ignored on hosts with local NVMe"
     yield "  max_run: 86400 # seconds until the job is stopped"
 

@@ -68,9 +68,13 @@ def next_after_end(job: str, region: str | None, ended: Outcome) -> str:
     if ended.status == "Stopped" and ended.checkpoints is not None:
         return command_for_job("resume", job, region)
     launch = find_launch(job)
+    again = command_for("launch", launch.job_file) if launch is not None else ""
+    again += " --local" if launch is not None and launch.where == LOCAL else ""
+    if ended.wrote_nothing:
+        save = "let the script save to SM_MODEL_DIR (docs/how-to/ddp.md, change 4)"
+        return f"{save}, then: {again}" if again else save
     if launch is None or ended.status == "Completed":
         return command_for_job("logs", job, region)
-    again = command_for("launch", launch.job_file) + (" --local" if launch.where == LOCAL else "")
     return f"fix the cause, then: {again}" if ended.status == "Failed" else again
 
 

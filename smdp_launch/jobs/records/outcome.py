@@ -30,6 +30,8 @@ class Outcome:
     training_seconds, billable_seconds: as the service counts them; None if the job never trained.
     checkpoints: S3 location of its checkpoints, if it has one.
     instance_type: the type that the job got; None if it got none of several types.
+    wrote_nothing: it is known that the job completed without a model and without other outputs, and it keeps no
+        checkpoints.
     """
 
     status: str
@@ -41,7 +43,13 @@ class Outcome:
     billable_seconds: int | None = None
     checkpoints: str | None = None
     instance_type: str | None = None
+    wrote_nothing: bool = False
 
+
+#: Why a completed job has no results.
+WROTE_NOTHING = "its script wrote nothing to SM_MODEL_DIR or SM_OUTPUT_DATA_DIR"
+#: In the description of a job without results; DescribeTrainingJob's answer has no such key.
+_NO_RESULTS = "SmdpNoResults"
 
 #: Of a launch whose job or sweep its service refused to create.
 NO_JOB = Outcome(NEVER_ACCEPTED, ExitCode.SERVICE, "never accepted by the service", billable_seconds=0)
@@ -59,11 +67,18 @@ def with_model_found(client: Callable[[str], Any], described: Mapping[str, Any])
     if not address or described["TrainingJobStatus"] not in ENDED:
         return described
     place = S3Location.parse(address)
+    results = place.key.partition(f"/{described['TrainingJobName']}/output/")
+
+    def is_empty(prefix: str) -> bool:
+        return not client("s3").list_objects_v2(Bucket=place.bucket, Prefix=prefix, MaxKeys=1).get("Contents")
+
     try:
-        listed = client("s3").list_objects_v2(Bucket=place.bucket, Prefix=place.key, MaxKeys=1)
+        if not is_empty(place.key):
+            return described
+        no_results = bool(results[1]) and is_empty("".join(results[:2]))
     except (BotoCoreError, ClientError):
         return described
-    return described if listed.get("Contents") else {**described, "ModelArtifacts": {}}
+    return {**described, "ModelArtifacts": {}, _NO_RESULTS: no_results}
 
 
 def outcome(described: Mapping[str, Any]) -> Outcome:
@@ -87,4 +102,5 @@ def outcome(described: Mapping[str, Any]) -> Outcome:
         described.get("BillableTimeInSeconds"),
         described.get("CheckpointConfig", {}).get("S3Uri"),
         resources.get("InstanceType") or resources.get("SelectedInstanceType"),
+        status == "Completed" and "CheckpointConfig" not in described and bool(described.get(_NO_RESULTS)),
     )

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from smdp_launch.errors import ExitCode, NoResults, Refused
-from smdp_launch.jobs.records.outcome import ENDED, Outcome, outcome
+from smdp_launch.jobs.records.outcome import ENDED, WROTE_NOTHING, Outcome, outcome
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.retry import call_with_retries
 from smdp_launch.request.names import S3Location
@@ -75,7 +75,6 @@ def _name(key: str, below: S3Location) -> PurePosixPath:
 
 def _no_results(job: str, ended: Outcome) -> NoResults:
     if ended.exit_code is ExitCode.OK:
-        message = f"{job} completed without results: its script wrote nothing to SM_MODEL_DIR or SM_OUTPUT_DATA_DIR"
-        return NoResults(message, ExitCode.REFUSED)
+        return NoResults(f"{job} completed without results: {WROTE_NOTHING}", ExitCode.REFUSED)
     reason = f": {ended.reason.splitlines()[0]}" if ended.reason else ""
     return NoResults(f"{job} {ended.summary} without results to download{reason}", ended.exit_code)

@@ -113,3 +113,14 @@ def fsdp_of_the_trainer(facts: Facts) -> Iterator[Problem]:
     if "deepspeed" in facts.spec.script.hyperparameters and words:
         message = "fsdp and deepspeed are two ways to shard the same model"
         yield Problem(at, message, "remove one of the two", on_key=True)
+
+
+@rule("SMDP467", "script.hyperparameters", "compute.instance_count", "script.entry", severity=Severity.WARNING)
+def nodes_of_lightning(facts: Facts) -> Iterator[Problem]:
+    """The ``num_nodes`` of Lightning's Trainer."""
+    value = facts.spec.script.hyperparameters.get("num_nodes")
+    hosts = facts.spec.compute.instance_count
+    if facts.program.sets_nodes_of_lightning and isinstance(value, int) and value != hosts:
+        message = f"Lightning's num_nodes is {value}, but the job has {hosts} hosts, so Lightning stops at its start"
+        help_ = f"write {hosts}, or compute it in the script: docs/how-to/torch/nccl.md"
+        yield Problem((*_HYPERPARAMETERS, "num_nodes"), message, help_, replacement=str(hosts))

@@ -66,6 +66,11 @@ class Program:
         is_option = any(_DATA.search(one) and not _NO_DATA.search(one) for one in options)
         return not is_read or is_option or any(_INPUT.match(one) for one in names)
 
+    @property
+    def sets_nodes_of_lightning(self) -> bool:
+        """Whether it uses the name ``num_nodes`` beside Lightning's Trainer."""
+        return {"Trainer", "num_nodes"} <= self.names and not self.names.isdisjoint({"lightning", "pytorch_lightning"})
+
     def is_run_by_all(self, name: str, at: Position) -> bool:
         """Whether every rank runs the code at ``at`` in the file ``name``; False if that cannot be determined."""
         waiting, visited, starts = [(self.scripts[name].training, at)], set[str](), False

@@ -51,7 +51,7 @@ def test_columns_count_characters(tmp_path: Path) -> None:
     "script",
     [
         SINGLE.format(imports="", more=""),
-        SINGLE.format(imports="import numpy as np", more="torch.save(model.state_dict(), 'model.pt')"),
+        SINGLE.format(imports="import numpy as np", more="torch.save(model.state_dict(), '/opt/ml/model/model.pt')"),
         sound(*UNWRAPPED),
         sound(*UNWRAPPED, *ALONE),
     ],

@@ -17,7 +17,7 @@ from smdp_launch.cli.render.terminal.console import Console
 from smdp_launch.cli.render.terminal.rows import print_rows
 from smdp_launch.jobs.logs.tracebacks import Worker
 from smdp_launch.jobs.records.local_clouds import known_cloud_folder
-from smdp_launch.jobs.records.outcome import Outcome
+from smdp_launch.jobs.records.outcome import WROTE_NOTHING, Outcome
 from smdp_launch.jobs.too_few_workers import needs_more_workers
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.summary import rank_rows
@@ -74,7 +74,7 @@ def print_local_end(plan: Plan, result: FollowResult, object_path: ObjectPath) -
         path = object_path(model.bucket, model.key)
         if path is not None:
             rows.append(("model", short(path)))
-    is_done = ended.status == "Completed" and ended.model is None
+    is_done = ended.status == "Completed" and ended.model is None and not ended.wrote_nothing
     then = next_after_local_run(plan.job_file, plan.placeholders) if is_done else next_after_end(plan.job, None, ended)
     rows += titled("workers", list(needs_more_workers(plan, ended)))
     if ended.status == "Failed":
@@ -109,6 +109,8 @@ def _print_end(job: str, result: FollowResult, more: list[tuple[str, str]]) -> N
     if values:
         rows.append(("result", ", ".join(values)))
     rows += number_rows(result.metrics)
+    if outcome.wrote_nothing:
+        rows.append(("warning", f"the job has no results: {WROTE_NOTHING}"))
     print_rows(console, [*rows, *more])
 
 
