@@ -33,7 +33,7 @@ from smdp_launch.jobs.checkpoints.watch import CheckpointKept, CheckpointsStalle
 from smdp_launch.jobs.follow import ServiceRecovered, StatusChanged
 from smdp_launch.jobs.job import Job
 from smdp_launch.jobs.logs.messages import LogLine
-from smdp_launch.jobs.records.outcome import Outcome, outcome
+from smdp_launch.jobs.records.outcome import Outcome, outcome, with_model_found
 from smdp_launch.jobs.resume import Resumption
 from smdp_launch.jobs.service.error_kinds import ErrorKind
 from smdp_launch.jobs.service.retry_policy import Waiting
@@ -48,11 +48,21 @@ from tests.support.rehearsals import KILL, SPOT, kill, report_of, spot
 from tests.support.terminal import stable
 
 MODEL = "s3://bucket/output/small-20261121000000-0000/output/model.tar.gz"
+
+
+class NoObjects:
+    """An S3 client for a bucket without objects."""
+
+    def list_objects_v2(self, **_request: Any) -> dict[str, Any]:
+        return {}
+
+
 COMPLETED: dict[str, Any] = {
     "TrainingJobStatus": "Completed",
     "ModelArtifacts": {"S3ModelArtifacts": MODEL},
     "TrainingTimeInSeconds": 4000,
 }
+EMPTY = with_model_found(lambda _: NoObjects(), {**COMPLETED, "TrainingJobName": MODEL.split("/")[4]})
 REASON = (
     "AlgorithmError: RuntimeError: the size of tensor a (10) must match the size of tensor b (12) at non-singleton"
     " dimension 1 (rank 3 on algo-2, exit code 1)\nTraceback (most recent call last):\n  File train.py, line 7"
@@ -175,6 +185,8 @@ VIEWS: dict[str, Callable[[], None]] = {
     "local-start": local_start,
     "local-end": lambda: print_local_end(planned(), FollowResult(outcome(COMPLETED), {"accuracy": 0.98765}), stored),
     "local-failed": lambda: print_local_end(planned(), FollowResult(outcome(FAILED)), stored),
+    "local-end-without-results": lambda: print_local_end(planned(), FollowResult(outcome(EMPTY)), stored),
+    "end-without-results": lambda: print_end(NAME, "us-east-1", FollowResult(outcome(EMPTY))),
     "end": lambda: print_end(NAME, "us-east-1", FollowResult(outcome(COMPLETED))),
     "failed": lambda: print_end(NAME, "us-east-1", FollowResult(outcome(FAILED))),
     "stopped": lambda: print_end(NAME, "us-east-1", FollowResult(outcome({"TrainingJobStatus": "Stopped"}))),

@@ -93,6 +93,30 @@ def test_script_that_reads_no_channel_gets_none(tmp_path: Path, script: str, cha
     assert (local.returncode, "SMDP407" in local.stderr) == ((0, False) if channels is None else (3, True))
 
 
+@pytest.mark.parametrize(
+    ("script", "required", "version"),
+    [
+        ("from torch.distributed.fsdp import fully_shard\n", "", "2.7.1"),
+        ("import transformers\n", "transformers\n", "2.7.1"),
+        ("import transformers\n", "transformers<5\n", "2.0.1"),
+    ],
+)
+def test_version_has_what_the_script_needs(tmp_path: Path, script: str, required: str, version: str) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").write_text(f"import torch\n{script}")
+    (tmp_path / "src" / "requirements.txt").write_text(required)
+    job = drafted(tmp_path, Path("src"))
+    assert (job["framework"]["version"], job["image"].rpartition(":")[2]) == (version, f"{version}-cu118")
+
+
+def test_lightning_gets_the_number_of_hosts(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    script = f"{OPTION}'--num_nodes', type=int, default=1)\nimport lightning\nlightning.Trainer(num_nodes=p.parse_args().num_nodes)\n"
+    (tmp_path / "src" / "train.py").write_text(script)
+    job = drafted(tmp_path, Path("src"))
+    assert job["script"]["hyperparameters"]["num_nodes"] == job["compute"]["instance_count"] == 2
+
+
 PARSED = (
     "import argparse\np = argparse.ArgumentParser()\np.add_argument('--dist-backend', default='nccl')\n"
     "a = p.parse_args()\n"

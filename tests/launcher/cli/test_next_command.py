@@ -83,10 +83,12 @@ ENDS = [
     (["catalog", "prices", "--region", "sa-east-1"], JOB, WORKS, "catalog prices --region sa-east-1 --update"),
     (["catalog", "images", "--region", "us-east-1"], JOB, WORKS, "then: smdp-launch validate"),
 ]
+OUTPUT = "import os\nopen(os.path.join(os.environ['SM_OUTPUT_DATA_DIR'], 'scores'), 'w').write('1')\n"
 #: Other outcomes of local runs.
 MORE_ENDS = [
-    (HERE, JOB, "print('no model')\n", "next  smdp-launch launch\n"),
-    (HERE, JOB.replace("123456789012", "0" * 12), "print(1)\n", "image, role in job.yaml, then: smdp-launch launch\n"),
+    (HERE, JOB, "print('no model')\n", "docs/how-to/ddp.md, change 4), then: smdp-launch launch --local\n"),
+    (HERE, JOB, OUTPUT, "next  smdp-launch launch\n"),
+    (HERE, JOB.replace("123456789012", "0" * 12), OUTPUT, "image, role in job.yaml, then: smdp-launch launch\n"),
     (["rehearse", "kill", *SMALL_REHEARSAL], JOB, WORKS, "rehearse kill --after 5\n"),  # it has no steps
 ]
 

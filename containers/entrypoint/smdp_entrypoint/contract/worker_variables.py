@@ -70,6 +70,10 @@ def host_variables(contract: Contract, layout: Layout, master: Master) -> dict[s
     }
     if contract.hyperparameters.flag(MIRRORED_FLAG) and layout.hosts == tuple(training_hosts(contract)):
         variables["TF_CONFIG"] = json.dumps(_mirrored_cluster(layout))
+    if contract.hyperparameters.flag(_TORCH_FLAG):
+        # AWS's images start these jobs with torchrun, whose default this is. Lightning then compares its own numbers
+        # of devices and nodes with WORLD_SIZE. torch reads only whether the variable is set.
+        variables["TORCHELASTIC_RUN_ID"] = "none"
     if len(layout.hosts) == 1:
         return {**variables, "SMDATAPARALLEL_USE_SINGLENODE": "1"}
     return {

@@ -180,6 +180,18 @@ def test_instance_type_is_the_hosts_not_the_requested_one(
     assert variables["SAGEMAKER_INSTANCE_TYPE"] == expected
 
 
+@pytest.mark.parametrize(
+    ("hyperparameters", "expected"),
+    [({"sagemaker_torch_distributed_enabled": "true"}, "none"), ({"sagemaker_mpi_enabled": "true"}, None), ({}, None)],
+)
+def test_jobs_of_torch_distributed_have_the_run_id_of_torchrun(
+    facts: Facts, host: Host, hyperparameters: dict[str, str], expected: str | None
+) -> None:
+    host.config("hyperparameters.json", hyperparameters)
+    variables = host_variables(read_contract(facts.tree), Layout(("algo-1",), "algo-1", 2), Master("algo-1", "::1", 1))
+    assert variables.get("TORCHELASTIC_RUN_ID") == expected
+
+
 def test_the_ranks_of_the_second_of_two_hosts(facts: Facts) -> None:
     layout = Layout(("algo-1", "algo-2"), "algo-2", 8)
     assert host_variables(facts.contract, layout, Master("algo-1", "10.0.0.5", 7777)) == {

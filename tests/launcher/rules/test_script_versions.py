@@ -1,0 +1,88 @@
+"""The rules about saved models, needed versions and the hosts of Lightning (SMDP465 to SMDP467)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.launcher.rules.scripts import codes, only, reported
+
+SAVE = "import torch\ntorch.save({}, 'model.pt')\n"
+OPTION = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--epochs')\np.add_argument('--{}', {})\n"
+DIRECTORY = OPTION.format("output_dir", "default='out'")
+NODES = (
+    f"{OPTION.format('num_nodes', 'type=int')}import lightning\nlightning.Trainer(num_nodes=p.parse_args().num_nodes)\n"
+)
+EPOCHS = "{epochs: 2}"
+
+
+@pytest.mark.parametrize("saves", ["torch.save({}, 'model.pt')", "Model().save_pretrained('out')", "t.save_model()"])
+def test_model_outside_of_the_uploaded_folders_is_reported(tmp_path: Path, saves: str) -> None:
+    one = only(
+        reported(tmp_path, f"import torch\nfrom model import Model, t\n{saves}\n", modules={"model.py": "t = 1\n"})
+    )
+    assert (one.code, one.text) == ("SMDP465", saves)
+
+
+def test_option_with_the_folder_is_in_the_help(tmp_path: Path) -> None:
+    one = only(reported(tmp_path, f"{DIRECTORY}p.parse_args()\n{SAVE}"))
+    assert "`output_dir: /opt/ml/model`" in one.help
+
+
+@pytest.mark.parametrize(
+    ("script", "hyperparameters"),
+    [
+        (f"{DIRECTORY}p.parse_args()\n{SAVE}", "{epochs: 2, output_dir: /opt/ml/model}"),
+        (f"{SAVE}import os\nos.environ['SM_MODEL_DIR']\n", EPOCHS),
+        (f"{SAVE}folder = '/opt/ml/checkpoints'\n", EPOCHS),
+        (f"{SAVE}from smdp_engine import checkpoint\n", EPOCHS),
+        ("import io, torch\ntorch.save({}, io.BytesIO())\n", EPOCHS),
+        ("import torch\nprint(torch.__version__)\n", EPOCHS),
+    ],
+)
+def test_model_that_may_be_uploaded_is_not_reported(tmp_path: Path, script: str, hyperparameters: str) -> None:
+    assert "SMDP465" not in codes(reported(tmp_path, script, [(EPOCHS, hyperparameters)]))
+
+
+@pytest.mark.parametrize(
+    ("script", "version", "expected"),
+    [
+        ("from torch.distributed.fsdp import fully_shard\n", "2.0.1", ["SMDP466"]),
+        ("from torch.distributed.fsdp import fully_shard\n", "2.6.0", []),
+        ("from torch.distributed.device_mesh import init_device_mesh\n", "2.1.2", ["SMDP466"]),
+        ("from torch.distributed.device_mesh import init_device_mesh\n", "2.2.2", []),
+        ("try:\n    from torch.distributed.fsdp import fully_shard\nexcept ImportError:\n    pass\n", "2.0.1", []),
+        ("from torch.distributed.fsdp import FullyShardedDataParallel\n", "2.0.1", []),
+    ],
+)
+def test_import_that_needs_a_later_pytorch_is_reported(
+    tmp_path: Path, script: str, version: str, expected: list[str]
+) -> None:
+    assert codes(reported(tmp_path, script, [("2.0.1", version)])) == expected
+
+
+@pytest.mark.parametrize(
+    ("requirement", "expected"),
+    [
+        ("transformers", ["SMDP466"]),
+        ("transformers>=5", ["SMDP466"]),
+        ("transformers>=4.30", ["SMDP466"]),
+        ("transformers<5", []),
+        ("transformers==4.40.0", []),
+        ("transformers; python_version >= '3.12'", []),
+    ],
+)
+def test_requirement_that_needs_a_later_pytorch_is_reported(
+    tmp_path: Path, requirement: str, expected: list[str]
+) -> None:
+    files = {"requirements.txt": f"{requirement}\n"}
+    assert codes(reported(tmp_path, "import transformers\n", modules=files)) == expected
+    assert codes(reported(tmp_path, "import transformers\n", [("2.0.1", "2.7.1")], files)) == []
+
+
+@pytest.mark.parametrize(("nodes", "expected"), [(1, ["SMDP467"]), (2, [])])
+def test_nodes_of_lightning_are_the_hosts_of_the_job(tmp_path: Path, nodes: int, expected: list[str]) -> None:
+    job = [(EPOCHS, f"{{epochs: 2, num_nodes: {nodes}}}")]
+    assert codes(reported(tmp_path, NODES, job)) == expected
+    assert "SMDP467" not in codes(reported(tmp_path, NODES.replace("lightning", "other"), job))
