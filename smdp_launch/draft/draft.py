@@ -14,6 +14,7 @@ from smdp_launch.draft.data import find_data
 from smdp_launch.draft.entry import unreadable
 from smdp_launch.draft.framework import Choice, choose_build, choose_engine, choose_framework
 from smdp_launch.draft.hyperparameters import Hyperparameter, hyperparameters
+from smdp_launch.draft.needed_versions import needs
 from smdp_launch.jobfile.model.types import MAX_NAME
 from smdp_launch.request.hyperparameters import script_arguments
 from smdp_launch.source.commandline.arguments import CommandLine
@@ -22,7 +23,6 @@ from smdp_launch.source.ignore import IGNORE_FILE
 from smdp_launch.source.requirements import REQUIREMENTS_FILE, read_requirements
 from smdp_launch.source.scan import SourceTree
 from smdp_launch.source.script.modules import command_line_of, read_with_imports
-from smdp_launch.source.script.needed_versions import needs
 from smdp_launch.source.script.program import Program
 from smdp_launch.source.script.script import Script
 

@@ -21,9 +21,9 @@ from smdp_launch.catalog.frameworks import (
     parts,
     torchrun_since,
 )
+from smdp_launch.draft.needed_versions import Need
 from smdp_launch.source.commandline.options import Option
 from smdp_launch.source.requirements import REQUIREMENTS_FILE, Requirement, Requirements
-from smdp_launch.source.script.needed_versions import Need
 from smdp_launch.source.script.training import Backend
 
 _PACKAGES = {"pytorch": ("torch",), "tensorflow": ("tensorflow", "tensorflow-gpu")}

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from smdp_launch.catalog.frameworks import TITLES, parts
 from smdp_launch.diagnostics import Severity, Span
+from smdp_launch.draft.needed_versions import Need, needs
 from smdp_launch.rules.base import image_contents
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 from smdp_launch.rules.base.script_places import place
 from smdp_launch.source.requirements import REQUIREMENTS_FILE
-from smdp_launch.source.script.needed_versions import Need, needs
 
 _FIELDS = (
     *("framework.name", "framework.version", "framework.transformers", "framework.python"),

@@ -111,7 +111,8 @@ def test_version_has_what_the_script_needs(tmp_path: Path, script: str, required
 
 def test_lightning_gets_the_number_of_hosts(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
-    script = f"{OPTION}'--num_nodes', type=int, default=1)\nimport lightning\nlightning.Trainer(num_nodes=p.parse_args().num_nodes)\n"
+    script = f"{OPTION}'--num_nodes', type=int, default=1)\na = p.parse_args()\n"
+    script += "import lightning\nlightning.Trainer(num_nodes=a.num_nodes)\n"
     (tmp_path / "src" / "train.py").write_text(script)
     job = drafted(tmp_path, Path("src"))
     assert job["script"]["hyperparameters"]["num_nodes"] == job["compute"]["instance_count"] == 2
