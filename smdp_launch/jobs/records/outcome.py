@@ -67,18 +67,15 @@ def with_model_found(client: Callable[[str], Any], described: Mapping[str, Any])
     if not address or described["TrainingJobStatus"] not in ENDED:
         return described
     place = S3Location.parse(address)
-    results = place.key.partition(f"/{described['TrainingJobName']}/output/")
-
-    def is_empty(prefix: str) -> bool:
-        return not client("s3").list_objects_v2(Bucket=place.bucket, Prefix=prefix, MaxKeys=1).get("Contents")
-
+    before, folder, _ = place.key.partition(f"/{described['TrainingJobName']}/output/")
     try:
-        if not is_empty(place.key):
-            return described
-        no_results = bool(results[1]) and is_empty("".join(results[:2]))
+        listed = client("s3").list_objects_v2(Bucket=place.bucket, Prefix=before + folder)
     except (BotoCoreError, ClientError):
         return described
-    return {**described, "ModelArtifacts": {}, _NO_RESULTS: no_results}
+    keys = [str(one["Key"]) for one in listed.get("Contents", ())]
+    if listed.get("IsTruncated") or any(one.startswith(place.key) for one in keys):
+        return described
+    return {**described, "ModelArtifacts": {}, _NO_RESULTS: bool(folder) and not keys}
 
 
 def outcome(described: Mapping[str, Any]) -> Outcome:
