@@ -267,7 +267,8 @@ def test_invalid_option_is_a_usage_error(smdp_launch: Command, arguments: list[s
 def test_job_on_aws_is_found_by_name_from_any_folder(
     smdp_launch: Command, job_folder: Path, tmp_path: Path, service: dict[str, str]
 ) -> None:
-    write_job(job_folder, script=SPEAKS)
+    output = "import os\nopen(os.path.join(os.environ['SM_OUTPUT_DATA_DIR'], 'scores'), 'w').write('1')\n"
+    write_job(job_folder, script=f"{SPEAKS}\n{output}")
     ran = smdp_launch("launch", "--yes", "--detach", env=service)
     assert (ran.returncode, ran.stderr.splitlines()[-1]) == (ExitCode.OK, "next: smdp-launch follow")
     job = name_of(job_folder)
