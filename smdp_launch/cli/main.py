@@ -200,8 +200,10 @@ def _closed_pipe_ignored() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if not is_closed_pipe(error) or has_reader(sys.stdout.fileno()):
+        if not is_closed_pipe(error):
             raise
+        if has_reader(sys.stdout.fileno()):  # click exits without a word at every BrokenPipeError
+            raise RuntimeError("another pipe than that of the output is closed") from error
         discard(sys.stdout.fileno())
 
 

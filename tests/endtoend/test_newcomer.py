@@ -93,9 +93,8 @@ def test_six_commands_turn_script_into_trained_model(shell: Shell, folder: Path)
     assert "wrote job.yaml" in shell.run("smdp-launch init")
     fill_in(folder / "job.yaml")
     assert shell.run("smdp-launch validate").endswith("job.yaml: valid\nnext: smdp-launch plan\n")
-    # The script generates its data, but the channel of the draft needs a folder.
-    assert "next: smdp-launch launch --local --data train=FOLDER," in shell.run("smdp-launch plan")
-    shown = shell.run("smdp-launch launch --local --hosts 2 --workers-per-host 1 --data train=train.py")
+    assert "next: smdp-launch launch --local, then" in shell.run("smdp-launch plan")  # no data: the script generates it
+    shown = shell.run("smdp-launch launch --local --hosts 2 --workers-per-host 1")
     assert "completed after" in shown
     assert model_of(shown, folder).is_file()
     assert re.search(r"^next +smdp-launch download$", shown, re.MULTILINE)
