@@ -21,6 +21,10 @@ from smdp_launch.source.scan import SourceTree, normal_name
 
 #: The tag with the time after which an endpoint is to be deleted.
 EXPIRES_TAG = "smdp-launch:expires"
+#: The tag with the random number of one deployment: two simultaneous ones of the same settings differ in it.
+RUN_TAG = "smdp-launch:run"
+#: The tag of an endpoint that has a schedule of EventBridge Scheduler with its name.
+SCHEDULE_TAG = "smdp-launch:schedule"
 #: The name that the SDK gives to the only variant of an endpoint.
 VARIANT = "AllTraffic"
 #: In the container, the folder of the serving script.
@@ -29,7 +33,7 @@ CODE_FOLDER = "/opt/ml/model/code"
 DEFAULT_MEMORY_MB, _DEFAULT_CONCURRENCY = 2048, 5
 #: The operation of EventBridge Scheduler's universal target.
 _DELETE_ENDPOINT = "aws-sdk:sagemaker:deleteEndpoint"
-_ANY_NAME = "<endpoint>"
+_ANY_NAME, _ANY_RUN = "<endpoint>", "<run>"
 
 
 class Deployment(NamedTuple):
@@ -42,7 +46,8 @@ class Deployment(NamedTuple):
         endpoint: of ``create_endpoint``; None for a batch transform.
         transform: of ``create_transform_job``; None for an endpoint.
         schedule: of EventBridge Scheduler's ``create_schedule``; None if nothing deletes the endpoint by itself.
-        hash: of the requests without the name, the tags and the times, and of the serving script's folder.
+        run: random; in a tag of all resources, and in the location of the packed model.
+        hash: of the requests without the name, the run, the tags and the times, and of the serving script's folder.
     """
 
     name: str
@@ -51,14 +56,15 @@ class Deployment(NamedTuple):
     endpoint: Request | None
     transform: Request | None
     schedule: Request | None
+    run: str
     hash: str
 
     @property
     def requests(self) -> dict[str, Request]:
         """The requests by operation, in the order in which they are sent."""
         every = {
+            "CreateModel": self.model,  # first: it reserves the name against simultaneous deployments
             "CreateSchedule": self.schedule,
-            "CreateModel": self.model,
             "CreateEndpointConfig": self.config,
             "CreateEndpoint": self.endpoint,
             "CreateTransformJob": self.transform,
@@ -66,10 +72,10 @@ class Deployment(NamedTuple):
         return {operation: request for operation, request in every.items() if request is not None}
 
 
-def packed_model(spec: JobSpec, name: str) -> S3Location:
+def packed_model(spec: JobSpec, name: str, run: str) -> S3Location:
     """The location of the model with the serving script for the deployment ``name``: for an endpoint, beside the folder
     of the job's own results."""
-    return S3Location.parse(spec.output.s3).join(name, "serve", "model.tar.gz")
+    return S3Location.parse(spec.output.s3).join(name, "serve", f"model-{run}.tar.gz")
 
 
 def serve_output(spec: JobSpec, name: str) -> S3Location:
@@ -80,6 +86,11 @@ def serve_output(spec: JobSpec, name: str) -> S3Location:
 def serve_input(spec: JobSpec, name: str) -> S3Location:
     """The location of the requests of an asynchronous endpoint."""
     return S3Location.parse(spec.output.s3).join(name, "serve", "requests")
+
+
+def transform_input(spec: JobSpec, name: str) -> S3Location:
+    """The location of local data that a batch transform in the local cloud reads."""
+    return S3Location.parse(spec.output.s3).join(name, "serve", "input")
 
 
 def serving_image(spec: JobSpec) -> str | None:
@@ -95,29 +106,33 @@ def serving_image(spec: JobSpec) -> str | None:
     return spec.image if known is None and is_x86 and spec.engine == "native" else known
 
 
-def deployment(spec: JobSpec, source: SourceTree, name: str, model: str, made: datetime) -> Deployment:
+def deployment(spec: JobSpec, source: SourceTree, name: str, model: str, made: datetime, run: str) -> Deployment:
     """The requests for the model at ``model``, an S3 URI.
 
     Args:
         name: of all resources.
         made: with a time zone; the lifetime starts then.
+        run: of the deployment.
 
     Raises:
         ValueError: there is no serving image. A rule reports that before.
     """
     serve = _serve(spec)
     expires = expiry(serve, made)
+    scheduled = _schedule(serve, name, expires) if expires is not None else None
     requests = {"model": model_request(spec, name, model)}
     if serve.kind == "batch":
         requests["transform"] = _transform_request(spec, serve, name)
     else:
         requests["config"] = _config_request(spec, serve, name)
         requests["endpoint"] = {"EndpointName": name, "EndpointConfigName": name}
-    digest = _hash(requests, source if serve.entry is not None else None, name)
+    digest = _hash(requests, source if serve.entry is not None else None, name, run)
     tags = [{"Key": key, "Value": value} for key, value in sorted(spec.tags.items())]
-    tags.append({"Key": PLAN_TAG, "Value": digest})
+    tags += [{"Key": PLAN_TAG, "Value": digest}, {"Key": RUN_TAG, "Value": run}]
     if expires is not None:
         tags.append({"Key": EXPIRES_TAG, "Value": stamp(expires)})
+    if scheduled is not None:
+        tags.append({"Key": SCHEDULE_TAG, "Value": name})
     tagged = {key: request | {"Tags": tags} for key, request in requests.items()}
     return Deployment(
         name=name,
@@ -125,7 +140,8 @@ def deployment(spec: JobSpec, source: SourceTree, name: str, model: str, made: d
         config=tagged.get("config"),
         endpoint=tagged.get("endpoint"),
         transform=tagged.get("transform"),
-        schedule=_schedule(serve, name, expires) if expires is not None else None,
+        schedule=scheduled,
+        run=run,
         hash=digest,
     )
 
@@ -262,7 +278,8 @@ def _schedule(serve: Serve, name: str, expires: datetime) -> Request | None:
     }
 
 
-def _hash(requests: dict[str, Request], source: SourceTree | None, name: str) -> str:
-    """The name contains the time of the training job. It is replaced by a constant, as in the hash of a job's plan."""
+def _hash(requests: dict[str, Request], source: SourceTree | None, name: str, run: str) -> str:
+    """The name contains the time of the training job. It is replaced by a constant, as in the hash of a job's plan. So
+    is the run."""
     text = json.dumps([requests, source.sha256 if source is not None else None], sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.replace(name, _ANY_NAME).encode()).hexdigest()
+    return hashlib.sha256(text.replace(name, _ANY_NAME).replace(run, _ANY_RUN).encode()).hexdigest()

@@ -57,10 +57,10 @@ class RolledBack:
         return "nothing was created"
 
 
-def forget(name: str, undone: RolledBack) -> None:
+def forget(plan: ServingPlan, undone: RolledBack) -> None:
     """Record that nothing is left of a deployment, unless something is."""
     if not undone.left:
-        record_deleted(name, datetime.now(timezone.utc))
+        record_deleted(plan.name, datetime.now(timezone.utc), plan.deployment.run)
 
 
 def existing_deployment(clients: Clients, plan: ServingPlan) -> str | None:
@@ -107,6 +107,7 @@ def record(plan: ServingPlan, state: str | None, *, keeps_cloud: bool = False) -
             state=state,
             keeps_cloud=keeps_cloud,
             instance_type=plan.serve.instance_type if plan.serve.kind != "serverless" else None,
+            run=plan.deployment.run,
         )
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 
 from smdp_launch.errors import EndpointFailed, Refused
 from smdp_launch.jobs.records.endpoints import find_served
@@ -45,7 +46,7 @@ class Endpoint:
 
         Args:
             content_type: MIME type of the body; by default ``serve.content_type`` of the job file.
-            timeout: seconds to wait for the answer of an asynchronous endpoint.
+            timeout: seconds in which an asynchronous endpoint must answer; its model may take an hour at most.
 
         Raises:
             Refused: the body is too large, the endpoint does not serve yet, or it is a batch transform.
@@ -81,7 +82,8 @@ class Endpoint:
 def deploy_and_wait(
     clients: Clients, plan: ServingPlan, state: str | None, *, keeps_cloud: bool, timeout: float = LONGEST_START
 ) -> None:
-    """Create the endpoint, or the batch transform, and wait until it is ready. If it is not, nothing of it is left.
+    """Create the endpoint, or the batch transform, and wait until it is ready. If it is not, nothing of it is left,
+    except of an endpoint that existed before.
 
     Args:
         state: as in the history.
@@ -94,19 +96,20 @@ def deploy_and_wait(
         ServiceProblem, EnvironmentProblem, Refused: as `create_all`.
         KeyboardInterrupt: nothing of it is left.
     """
-    if existing_deployment(clients, plan) is None:
-        record(plan, state, keeps_cloud=keeps_cloud)
-        created = create_all(clients, plan, on_rolled_back=lambda undone: forget(plan.name, undone))
-    else:
-        created = []
+    wait = partial(wait_until_ready, clients, plan.name, serving_kind(plan.serve.kind), lambda _: None, _pause, timeout)
+    if existing_deployment(clients, plan) is not None:
+        wait()  # what another run has created is not deleted here
+        return
+    record(plan, state, keeps_cloud=keeps_cloud)
+    created = create_all(clients, plan, on_rolled_back=partial(forget, plan))
     try:
-        wait_until_ready(clients, plan.name, serving_kind(plan.serve.kind), lambda _: None, _pause, timeout)
+        wait()
     except EndpointFailed as error:
         undone = roll_back(clients, created)
-        forget(plan.name, undone)
+        forget(plan, undone)
         raise EndpointFailed(f"{error}; {undone.text(plan.name)}", error.log) from error
     except KeyboardInterrupt:
-        forget(plan.name, roll_back(clients, created))
+        forget(plan, roll_back(clients, created))
         raise
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 import uuid
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ from smdp_launch.plain_text import without_controls
 from smdp_launch.request.names import S3Location
 from smdp_launch.serving.follow import log_tail
 from smdp_launch.serving.resources import ENDPOINT, describe, is_missing
-from smdp_launch.units import size
 
 _RUNTIME = "sagemaker-runtime"
 #: MIME types by the suffix of a file, where the user gives none.
@@ -29,6 +29,7 @@ _TYPES = {
 ANY_TYPE = "application/octet-stream"
 #: Lines of the container's log that end with the traceback of a failed request.
 _LOG_LINES = 15
+_LONGEST_ASYNC = 3600  # seconds
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def check_size(kind: str, body: bytes) -> None:
     most = most_payload(kind)
     if most is not None and len(body) > most:
         raise Refused(
-            f"the request has {size(len(body))}, and a {kind} endpoint accepts {size(most)} at most: send smaller "
+            f"the request has {len(body):,} bytes, and a {kind} endpoint accepts {most:,} bytes at most: send smaller "
             "requests, or deploy with `serve: {kind: async}` or `batch`"
         )
 
@@ -87,13 +88,19 @@ def invoke(
 
 
 def invoke_async(
-    clients: Clients, name: str, body: bytes, content_type: str, inputs: S3Location, timeout: float
+    clients: Clients,
+    name: str,
+    body: bytes,
+    content_type: str,
+    inputs: S3Location,
+    timeout: float,
+    accept: str | None = None,
 ) -> ModelAnswer:
     """Upload ``body``, request the answer of an asynchronous endpoint, and wait for it.
 
     Args:
         inputs: the location of the endpoint's requests.
-        timeout: seconds to wait for the answer.
+        timeout: seconds to wait for the answer, and seconds that the model may take, up to an hour.
 
     Raises:
         ServiceProblem: the model failed, or the service refused or did not answer.
@@ -109,10 +116,13 @@ def invoke_async(
         is_transfer=True,
     )
 
+    arguments: dict[str, Any] = {"EndpointName": name, "InputLocation": str(where), "ContentType": content_type}
+    arguments["InvocationTimeoutSeconds"] = min(_LONGEST_ASYNC, max(1, math.ceil(timeout)))
+    if accept is not None:
+        arguments["Accept"] = accept
+
     def call() -> dict[str, Any]:
-        answer: dict[str, Any] = clients.service(_RUNTIME).invoke_endpoint_async(
-            EndpointName=name, InputLocation=str(where), ContentType=content_type
-        )
+        answer: dict[str, Any] = clients.service(_RUNTIME).invoke_endpoint_async(**arguments)
         return answer
 
     answer = call_with_retries(clients, f"endpoint {name} accepted no request", call)

@@ -18,7 +18,7 @@ from smdp_launch.jobs.records.history import LOCAL
 from smdp_launch.request.build import Request
 from smdp_launch.request.cost import serving_hourly
 from smdp_launch.request.names import S3Location, job_name
-from smdp_launch.request.serving import Deployment, deployment, expiry, packed_model
+from smdp_launch.request.serving import Deployment, deployment, expiry, packed_model, transform_input
 from smdp_launch.source.scan import SourceTree
 
 #: Version of ``deploy --json``; raised when a field changes its meaning or is removed.
@@ -121,6 +121,8 @@ def serving_plan(
     now: Callable[[], datetime] | None = None,
     suffix: int | None = None,
     fault: EndpointFault | None = None,
+    run: str | None = None,
+    has_own_input: bool = False,
 ) -> ServingPlan:
     """The plan for the model at ``model``, an S3 URI, that the training job ``name`` has written.
 
@@ -129,6 +131,8 @@ def serving_plan(
         now: for the end of the lifetime; the current time by default.
         suffix: of the name of a batch transform; a random number by default.
         fault: for the local cloud, which injects it.
+        run: of the deployment; a random number by default.
+        has_own_input: a batch transform reads local data, which is uploaded to a location of this transform alone.
 
     Raises:
         JobFileRefused: the job file has errors.
@@ -138,15 +142,17 @@ def serving_plan(
     serve = spec.serve
     if serve is None:
         raise Refused(f"{job.path}: {NO_SECTION}")
-    sent = spec
-    if fault is not None:
-        variables = {**serve.environment, VARIABLE: fault.to_text()}
-        sent = spec.model_copy(update={"serve": serve.model_copy(update={"environment": variables})})
     made = now() if now is not None else datetime.now(timezone.utc)
     if serve.kind == "batch":
         # The service never accepts the name of a transform job again: each transform has a name of its own.
         name = job_name(spec.name, made, suffix if suffix is not None else secrets.randbelow(1 << 16))
-    packed = packed_model(spec, name) if serve.entry is not None else None
+        if has_own_input:
+            serve = serve.model_copy(update={"input": str(transform_input(spec, name))})
+    sent = serve
+    if fault is not None:
+        sent = serve.model_copy(update={"environment": {**serve.environment, VARIABLE: fault.to_text()}})
+    run = run or secrets.token_hex(8)
+    packed = packed_model(spec, name, run) if serve.entry is not None else None
     return ServingPlan(
         name=name,
         where=where,
@@ -157,6 +163,6 @@ def serving_plan(
         trained=S3Location.parse(model),
         packed=packed,
         source=source,
-        deployment=deployment(sent, source, name, str(packed or model), made),
+        deployment=deployment(spec.model_copy(update={"serve": sent}), source, name, str(packed or model), made, run),
         prices=job.facts.prices if job.facts is not None else None,
     )

@@ -1,7 +1,7 @@
 """The resources of a deployment: each is created, recognised and deleted by calls of its own.
 
 A call is retried as every call of the launcher. If an answer is lost, the retry finds a resource with the name: it is
-ours if it has the tag of this deployment.
+ours if it has the run of this deployment in a tag. Another deployment, even one of the same settings, has another run.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from smdp_launch.jobs.service.retry import call_with_retries
 from smdp_launch.jobs.service.retry_policy import Waiting
 from smdp_launch.request.build import PLAN_TAG, Request
 from smdp_launch.request.names import S3Location
+from smdp_launch.request.serving import RUN_TAG
 
 #: Codes and texts with which the services answer for a resource that does not exist.
 _MISSING_CODES = frozenset({"ResourceNotFound", "ResourceNotFoundException", "NoSuchKey", "NoSuchBucket", "404"})
@@ -34,7 +35,7 @@ class Resource:
     Args:
         title: for messages, such as ``endpoint NAME``.
         create: raises as `call_with_retries` does, and Refused if the name belongs to something else.
-        delete: returns whether there was something to delete.
+        delete: deletes what this deployment has created; returns whether there was something to delete.
     """
 
     title: str
@@ -148,17 +149,28 @@ def resource(clients: Clients, kind: Kind, request: Request) -> Resource:
         except ClientError as error:
             if not _says_exists(error):
                 raise
-            if not is_ours(clients, kind, request):
-                raise Refused(
-                    f"there is another {title}: it does not belong to this deployment; `smdp-launch undeploy` deletes "
-                    "an earlier deployment of the same job"
-                ) from error
+            tags = tags_of(clients, str(_description(clients, kind, name)[kind.arn]))
+            if tags.get(RUN_TAG) != _tag(request, RUN_TAG):
+                raise Refused(_other(title, name, tags, _tag(request, PLAN_TAG))) from error
 
-    return Resource(
-        title,
-        lambda: call_with_retries(clients, f"{title} could not be created", create),
-        lambda: delete(clients, kind, name),
-    )
+    def delete_own() -> bool:
+        found = describe_with_tags(clients, kind, name)
+        is_ours = found is not None and found[1].get(RUN_TAG) == _tag(request, RUN_TAG)
+        return is_ours and delete(clients, kind, name)
+
+    return Resource(title, lambda: call_with_retries(clients, f"{title} could not be created", create), delete_own)
+
+
+def _other(title: str, name: str, tags: Mapping[str, str], plan: str) -> str:
+    """Why a resource with the name and ``tags`` is not adopted."""
+    if PLAN_TAG not in tags:
+        fix = "delete it with the tool that created it, or train the model in a new job, which has a new name"
+        return f"there is another {title} that smdp-launch has not created: {fix}"
+    if tags[PLAN_TAG] == plan:
+        fix = f"wait for it; if it was killed, `smdp-launch undeploy {name}` deletes what it created"
+        return f"another deployment with the same settings has created {title}: {fix}"
+    fix = f"`smdp-launch undeploy {name}` deletes it"
+    return f"there is another {title}, of a deployment of the same job with other settings: {fix}"
 
 
 def delete(clients: Clients, kind: Kind, name: str) -> bool:
@@ -216,12 +228,6 @@ def _has_ended(clients: Clients, name: str) -> bool:
     return status in ("Completed", "Failed", "Stopped", "Stopping")
 
 
-def is_ours(clients: Clients, kind: Kind, request: Request) -> bool:
-    """Whether the existing resource has the tag of this deployment."""
-    described = _description(clients, kind, str(request[kind.field]))
-    return tags_of(clients, str(described[kind.arn])).get(PLAN_TAG) == _tag(request)
-
-
 def tags_of(clients: Clients, arn: str) -> dict[str, str]:
     """Raises:
     ClientError: the service refused.
@@ -230,8 +236,8 @@ def tags_of(clients: Clients, arn: str) -> dict[str, str]:
     return {str(one["Key"]): str(one["Value"]) for page in pages for one in page["Tags"]}
 
 
-def _tag(request: Request) -> str:
-    return next(str(one["Value"]) for one in request["Tags"] if one["Key"] == PLAN_TAG)
+def _tag(request: Request, key: str) -> str:
+    return next(str(one["Value"]) for one in request["Tags"] if one["Key"] == key)
 
 
 def _says_exists(error: Any) -> bool:

@@ -173,7 +173,9 @@ def _left(one: ListedEndpoint) -> str:
     return duration(max(60, one.left_s // 60 * 60)) if one.left_s > 0 else "over"
 
 
-def endpoints_json(endpoints: Sequence[ListedEndpoint], undeployed: Sequence[Undeployed] = ()) -> dict[str, Any]:
+def endpoints_json(
+    endpoints: Sequence[ListedEndpoint], undeployed: Sequence[Undeployed], failed: Mapping[str, str]
+) -> dict[str, Any]:
     return {
         "endpoints": _LIST_VERSION,
         "list": [
@@ -193,6 +195,7 @@ def endpoints_json(endpoints: Sequence[ListedEndpoint], undeployed: Sequence[Und
             for one in endpoints
         ],
         "deleted": [one.endpoint for one in undeployed if not one.left],
+        "failed": dict(failed),
     }
 
 
@@ -201,12 +204,15 @@ def print_undeployed(result: Undeployed) -> None:
     console = Console(highlight=False)
     if result.left:
         state = "is partly deleted"
+    elif result.deleted:
+        state = "is deleted"
     else:
-        state = "is deleted" if result.deleted else "did not exist any more: nothing was deleted"
+        state = "did not exist any more: nothing was deleted" if not result.kept else "nothing was deleted"
     console.print(Text(result.endpoint, "bold"), Text(state), sep="  ")
     rows = [
         *titled("deleted", result.deleted),
         *titled("not there", result.missing),
+        *titled("not ours, kept", result.kept),
         *titled("left", [f"{title}: {reason}" for title, reason in result.left.items()]),
     ]
     print_rows(console, rows)
@@ -219,4 +225,5 @@ def undeployed_json(result: Undeployed) -> dict[str, Any]:
         "deleted": result.deleted,
         "missing": result.missing,
         "left": result.left,
+        "kept": result.kept,
     }

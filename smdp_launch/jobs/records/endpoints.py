@@ -1,6 +1,7 @@
 """The deployments from one folder, in the history of its jobs.
 
-A deployment has one line that is written before its first request, and one more when all of it is deleted.
+A deployment has one line that is written before its first request, and one more when all of it is deleted. Simultaneous
+deployments of a job have lines with different runs.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Served:
         state: as that of a launch.
         instance_type: of its hosts; None for a serverless endpoint, and in the lines of older versions.
         keeps_cloud: the local cloud runs only for local endpoints, and ends with the last of them.
+        run: tag of all its resources; None in the lines of older versions.
     """
 
     endpoint: str
@@ -50,6 +52,7 @@ class Served:
     state: str | None = None
     keeps_cloud: bool = False
     instance_type: str | None = None
+    run: str | None = None
 
     @property
     def deployed_at(self) -> datetime:
@@ -62,10 +65,15 @@ class Served:
 
 @dataclass(frozen=True)
 class Deleted:
-    """A deployment of which nothing is left."""
+    """A deployment of which nothing is left.
+
+    Args:
+        run: of a deployment that failed; None for all deployments with the name.
+    """
 
     endpoint: str
     deleted: str
+    run: str | None = None
 
     @property
     def deleted_at(self) -> datetime:
@@ -79,23 +87,30 @@ def record_served(entry: Served) -> None:
     write_entry(entry, "the deployment")
 
 
-def record_deleted(endpoint: str, now: datetime) -> None:
+def record_deleted(endpoint: str, now: datetime, run: str | None = None) -> None:
     """Record that ``endpoint`` is deleted, if it was deployed from this folder.
+
+    Args:
+        run: of the only deployment of which nothing is left.
 
     Raises:
         EnvironmentProblem: it cannot be written.
     """
     if find_served(endpoint) is not None:
-        write_entry(Deleted(endpoint, exact_time(now)), "the deletion")
+        write_entry(Deleted(endpoint, exact_time(now), run), "the deletion")
 
 
 def served() -> list[Served]:
     """The deployments from the current folder that are not recorded as deleted, in order."""
+    deletions = list(entries(Deleted))
+    failed = {one.run for one in deletions if one.run is not None}
     by_name: dict[str, Served] = {}
     for one in entries(Served):
+        if one.run in failed:
+            continue
         by_name.pop(one.endpoint, None)
         by_name[one.endpoint] = one
-    ends = {one.endpoint: _time(one.deleted) for one in entries(Deleted)}
+    ends = {one.endpoint: _time(one.deleted) for one in deletions if one.run is None}
     return [one for name, one in by_name.items() if name not in ends or ends[name] < one.deployed_at]
 
 
@@ -104,7 +119,8 @@ def deployments(beside: Path | None = None) -> list[tuple[Served, datetime | Non
     deletions = list(entries(Deleted, beside))
     found: list[tuple[Served, datetime | None]] = []
     for one in entries(Served, beside):
-        after = [gone.deleted_at for gone in deletions if gone.endpoint == one.endpoint]
+        its = [gone for gone in deletions if gone.endpoint == one.endpoint and gone.run in (None, one.run)]
+        after = [gone.deleted_at for gone in its]
         end = min((moment for moment in after if moment >= one.deployed_at), default=None)
         if any(other.endpoint == one.endpoint and ended == end for other, ended in found):
             continue  # a repeated deployment

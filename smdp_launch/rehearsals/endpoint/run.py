@@ -94,7 +94,7 @@ def rehearse_endpoint(
     """
     found = Observed()
     record(plan, state)
-    created = create_all(clients, plan, on_rolled_back=lambda undone: forget(plan.name, undone))
+    created = create_all(clients, plan, on_rolled_back=lambda undone: forget(plan, undone))
     caller = Caller(clients.quick("sagemaker-runtime"), plan.name, request)
 
     def note(status: str) -> None:
@@ -114,7 +114,7 @@ def rehearse_endpoint(
         found.left |= _existing(clients, plan.name)
         if not found.left:
             note("Deleted")
-            forget(plan.name, undone)
+            forget(plan, undone)
     return found
 
 

@@ -16,7 +16,7 @@ from smdp_launch.checking.job import check_job
 from smdp_launch.cli.main import smdp_launch
 from smdp_launch.errors import ExitCode, Refused
 from smdp_launch.jobs.preflight.run import check_hosting
-from smdp_launch.jobs.records.endpoints import record_deleted, served
+from smdp_launch.jobs.records.endpoints import Served, record_deleted, record_served, served
 from smdp_launch.jobs.records.history import record_launch
 from smdp_launch.serving.deploy import create_all, record
 from smdp_launch.serving.plan import ServingPlan, serving_plan
@@ -25,9 +25,10 @@ from tests.support.job_files.examples import use_account
 from tests.support.services.cloud import Cloud, as_the_service
 from tests.support.services.faults import Proxy
 from tests.support.services.faulty_service import clients_through, cloud_with_data
-from tests.support.serving.served import ALL, NAME, PACKED_KEY, SERVE, archive, left, plan_for, served_job
+from tests.support.serving.served import ALL, NAME, PACKED_KEY, RUN, SERVE, archive, left, plan_for, served_job
 from tests.support.waiting import wait_for
 
+NOON = "2026-11-27T12:00:00+00:00"
 PRICES = "date: 2026-11-01\nsource: our contract\nprices: {us-east-1: {ml.p4d.24xlarge: 9}}\n"
 HOSTING = "hosting: {us-east-1: {ml.m5.large: 0.5}}\n"
 PRICED = SERVE + "budget: {prices: prices.yaml}\n"
@@ -140,7 +141,7 @@ def expired(cloud: Cloud, folder: Path) -> ServingPlan:
     ago = datetime.now(timezone.utc) - timedelta(hours=3)
     checked = check_job(folder / "job.yaml", environ={})
     model = f"s3://bucket/output/{NAME}/output/model.tar.gz"
-    return serving_plan(checked, NAME, "us-east-1", model, lambda: ago)
+    return serving_plan(checked, NAME, "us-east-1", model, lambda: ago, run=RUN)
 
 
 @pytest.mark.runs
@@ -161,6 +162,21 @@ def test_endpoint_past_its_lifetime_is_named_and_deleted(cloud: Cloud, tmp_path:
     assert [(one["endpoint"], one["expired"]) for one in document["list"]] == [(NAME, True)]
     assert (left(cloud), served()) == ([] if knows else ["packed model"], [])
     cloud.s3.delete_object(Bucket="bucket", Key=PACKED_KEY)
+
+
+def test_endpoint_that_cannot_be_deleted_does_not_stop_the_others(cloud: Cloud, tmp_path: Path) -> None:
+    plan = expired(cloud, tmp_path)
+    record(plan, None)
+    deployed(cloud, plan)
+    (tmp_path / "no-folder").touch()
+    unreachable = Served("gone-1", "realtime", "local", "hash", NOON, expires=NOON, state=str(tmp_path / "no-folder"))
+    record_served(unreachable)
+    ran = run("endpoints", "--expire", "--json")
+    document: Any = json.loads(ran.stdout)
+    assert (ran.return_value, document["deleted"], list(document["failed"])) == (ExitCode.SERVICE, [NAME], ["gone-1"])
+    assert (left(cloud), [one.endpoint for one in served()]) == ([], ["gone-1"])
+    shown = run("endpoints", "--expire")
+    assert (shown.return_value, "gone-1 still exists" in shown.stderr) == (ExitCode.SERVICE, True)
 
 
 @pytest.mark.runs

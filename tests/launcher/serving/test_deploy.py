@@ -109,7 +109,7 @@ def test_another_endpoint_with_the_name_is_kept(cloud: Cloud, tmp_path: Path) ->
     try:
         with Proxy(lambda *_: None).running() as proxy:
             made = clients_through(proxy, cloud)
-            with pytest.raises(Refused, match=f"there is another model {NAME}"):
+            with pytest.raises(Refused, match=f"there is another model {NAME} that smdp-launch has not created"):
                 create_all(made, plan)
             assert left(cloud) == ["model"]
     finally:
@@ -163,7 +163,7 @@ def test_schedule_stands_before_the_endpoint_and_is_deleted_with_it(
     created: list[str] = []
     record(plan, None)
     create_all(clients, plan, created.append)
-    assert [one.split()[0] for one in created] == ["packed", "schedule", "model", "endpoint", "endpoint"]
+    assert [one.split()[0] for one in created] == ["packed", "model", "schedule", "endpoint", "endpoint"]
     assert plan.expires is not None
     assert scheduler.schedules[NAME]["ScheduleExpression"] == f"at({plan.expires:%Y-%m-%dT%H:%M:%S})"
     assert scheduler.schedules[NAME]["Target"]["RoleArn"] == ROLE

@@ -57,7 +57,7 @@ def assert_nothing_is_left(folder: Path) -> None:
     assert found["list"] == []
     for kind in ("models", "endpoint-configs"):
         assert not list((folder / STATE_FOLDER).rglob(f"resources/{kind}/*/*.json"))
-    assert not list((folder / STATE_FOLDER).rglob("serve/model.tar.gz"))
+    assert not list((folder / STATE_FOLDER).rglob("serve/model-*.tar.gz"))
     assert_nothing_runs(str(folder / STATE_FOLDER))
 
 

@@ -18,13 +18,14 @@ from smdp_launch.planning.prepare import make_plan
 from smdp_launch.planning.summary import summary
 from smdp_launch.request.build import PLAN_TAG
 from smdp_launch.request.limits import walk
-from smdp_launch.request.serving import EXPIRES_TAG
+from smdp_launch.request.serving import EXPIRES_TAG, RUN_TAG
 from smdp_launch.serving.plan import ServingPlan, serving_plan
 from tests.conftest import JOB, write_job
 from tests.support.job_files.good_files import FILES
 
 NOW = datetime(2026, 11, 27, 5, 0, 0, tzinfo=timezone.utc)
 NAME = "small-20261127043000-beef"
+RUN = "feedfacefeedface"
 MODEL = f"s3://bucket/output/{NAME}/output/model.tar.gz"
 SAVES = "import os\nopen(os.environ['SM_MODEL_DIR'] + '/model', 'w').close()\n"
 LOADS = "def model_fn(model_dir):\n    return model_dir\n"
@@ -35,7 +36,7 @@ SERVE = "serve: {entry: inference.py, instance_type: ml.m5.large, lifetime: 7200
 def plan_of(folder: Path, serve: str = SERVE, job: str = JOB, where: str = "us-east-1") -> ServingPlan:
     path = write_job(folder, job + serve, SAVES)
     (folder / "src" / "inference.py").write_text(LOADS)
-    return serving_plan(check_job(path, environ={}), NAME, where, MODEL, lambda: NOW)
+    return serving_plan(check_job(path, environ={}), NAME, where, MODEL, lambda: NOW, run=RUN)
 
 
 def without_tags(request: Any) -> Any:
@@ -63,7 +64,7 @@ def test_endpoint_has_model_configuration_and_endpoint_with_the_name_of_the_job(
                     "SAGEMAKER_CONTAINER_LOG_LEVEL": "20",
                     "SAGEMAKER_REGION": "us-east-1",
                 },
-                "ModelDataUrl": f"s3://bucket/output/{NAME}/serve/model.tar.gz",
+                "ModelDataUrl": f"s3://bucket/output/{NAME}/serve/model-{RUN}.tar.gz",
             },
         },
         "CreateEndpointConfig": {
@@ -89,6 +90,7 @@ def test_every_resource_has_the_tags_of_the_job_the_hash_and_the_end_of_the_life
             "team": "vision",
             PLAN_TAG: plan.deployment.hash,
             EXPIRES_TAG: "2026-11-27T07:00:00",
+            RUN_TAG: RUN,
         }
 
 
@@ -108,7 +110,7 @@ def test_schedule_deletes_the_endpoint_at_the_end_of_its_lifetime(tmp_path: Path
     role = 'expiry_role: "arn:aws:iam::123456789012:role/expiry"'
     serve = SERVE.replace("lifetime: 7200", f"lifetime: 7200, {role}")
     plan = plan_of(tmp_path, serve)
-    assert next(iter(plan.requests)) == "CreateSchedule"
+    assert list(plan.requests)[:2] == ["CreateModel", "CreateSchedule"]
     assert plan.requests["CreateSchedule"] == {
         "Name": NAME,
         "ScheduleExpression": "at(2026-11-27T07:00:00)",
@@ -222,7 +224,7 @@ def test_batch_transform_has_a_name_of_its_own(tmp_path: Path) -> None:
         "TransformResources": {"InstanceType": "ml.m5.large", "InstanceCount": 1},
     }
     container = plan.requests["CreateModel"]["PrimaryContainer"]
-    assert container["ModelDataUrl"] == f"s3://bucket/output/{name}/serve/model.tar.gz"
+    assert container["ModelDataUrl"] == f"s3://bucket/output/{name}/serve/model-{plan.deployment.run}.tar.gz"
 
 
 def test_batch_transform_sends_its_input_as_the_job_file_says(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tests.conftest import JOB, LAUNCHER, Command, clean_environment, command_in
 from tests.localcloud.conftest import assert_nothing_runs
 from tests.support.json_documents import the_document
 from tests.support.serving.served import BREAKS, SAVES, served_job
+from tests.support.waiting import wait_for
 
 HERE = ["--local", "--hosts", "1", "--workers-per-host", "1"]
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -123,13 +124,15 @@ def test_endpoint_of_another_kind_answers(trained: Path, run: Command, kind: str
     (trained / "request.data").write_text("[1, 2, 3]")
     answer = run("invoke", "request.data")
     assert (answer.returncode, json.loads(answer.stdout)) == (ExitCode.OK, ["trained", 3])
+    as_csv = run("invoke", "request.data", "--accept", "text/csv")
+    assert (as_csv.returncode, as_csv.stdout) == (ExitCode.OK, "trained\n3\n")
     (trained / "wrong.data").write_text("no json")
     wrong = run("invoke", "wrong.data", "--timeout", "60")
     assert (wrong.returncode, "The body is not application/json" in wrong.stderr) == (ExitCode.SERVICE, True)
     if kind == "serverless":
         (trained / "large.data").write_bytes(b" " * 5_000_000)
         large = run("invoke", "large.data")
-        assert (large.returncode, "a serverless endpoint accepts 4.2 MB" in large.stderr) == (ExitCode.REFUSED, True)
+        assert (large.returncode, "a serverless endpoint accepts 4,194,304 bytes" in large.stderr) == (ExitCode.REFUSED, True)
     assert the_document(run("undeploy", "--json"), "undeploy")["left"] == {}
     assert running(trained)["running"] == []
 
@@ -150,12 +153,29 @@ def test_batch_transform_answers_all_objects(trained: Path, run: Command) -> Non
     assert answers == {"a.json.out": ["trained", 2], "b.json.out": ["trained", 3]}
     (listed,) = the_document(run("endpoints", "--json"), "endpoints")["list"]
     assert (listed["kind"], listed["status"]) == ("batch", "Completed")
+    (trained / "next").mkdir()
+    (trained / "next" / "c.json").write_text("[1]")
+    second = run("deploy", "--local", "--input", "next", *batch)
+    assert second.returncode == ExitCode.OK, second.stderr
+    folder = trained / second.stdout.splitlines()[-1].rpartition("answers in ")[2]
+    assert [one.name for one in folder.rglob("*.out")] == ["c.json.out"]  # not those of the first input
+    assert the_document(run("undeploy", "--json"), "undeploy")["left"] == {}
     (trained / "request.json").write_text("[1]")
     refused = run("invoke", "request.json")
     assert (refused.returncode, "is a batch transform" in refused.stderr) == (ExitCode.REFUSED, True)
     deleted = the_document(run("undeploy", "--json"), "undeploy")
     assert [one.split()[0] for one in deleted["deleted"]] == ["model", "packed"]
     assert running(trained)["running"] == []
+
+
+@pytest.mark.runs
+def test_undeploy_with_a_closed_output_ends_the_local_cloud(trained: Path, run: Command) -> None:
+    assert run("deploy", "--local").returncode == ExitCode.OK
+    ended = subprocess.run(
+        ["bash", "-c", f"{LAUNCHER} undeploy | true"], cwd=trained, env=clean_environment(), timeout=120, check=False
+    )
+    assert ended.returncode == 0
+    wait_for(lambda: running(trained)["announced"] is False, "the end of the local cloud")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from tests.support.waiting import wait_for
 
 NAME = "small-20261127043000-beef"
 MODEL_KEY = f"output/{NAME}/output/model.tar.gz"
-PACKED_KEY = f"output/{NAME}/serve/model.tar.gz"
+RUN = "feedfacefeedface"
+PACKED_KEY = f"output/{NAME}/serve/model-{RUN}.tar.gz"
 SAVES = "import os\nopen(os.environ['SM_MODEL_DIR'] + '/model.txt', 'w').write('trained')\n"
 #: The answer is what the model's file contains, and the length of the request's list.
 SERVES = (
@@ -44,11 +45,11 @@ def served_job(folder: Path, serves: str = SERVES, serve: str = SERVE) -> Path:
     return path
 
 
-def plan_for(cloud: Cloud, folder: Path, serves: str = SERVES, serve: str = SERVE) -> ServingPlan:
+def plan_for(cloud: Cloud, folder: Path, serves: str = SERVES, serve: str = SERVE, run: str = RUN) -> ServingPlan:
     """The plan of a deployment to ``cloud`` in place of AWS; its model is in the cloud's S3."""
     cloud.s3.put_object(Bucket="bucket", Key=MODEL_KEY, Body=archive())
     checked = check_job(served_job(folder, serves, serve), environ={})
-    return serving_plan(checked, NAME, "us-east-1", f"s3://bucket/{MODEL_KEY}")
+    return serving_plan(checked, NAME, "us-east-1", f"s3://bucket/{MODEL_KEY}", run=run)
 
 
 def left(cloud: Cloud) -> list[str]:
@@ -56,7 +57,7 @@ def left(cloud: Cloud) -> list[str]:
     wait_for(lambda: "Deleting" not in _statuses(cloud), "the end of the deletion")
     models = cloud.sagemaker.list_models(NameContains=NAME)["Models"]
     configs = cloud.sagemaker.list_endpoint_configs(NameContains=NAME)["EndpointConfigs"]
-    objects = cloud.s3.list_objects_v2(Bucket="bucket", Prefix=PACKED_KEY).get("Contents", [])
+    objects = cloud.s3.list_objects_v2(Bucket="bucket", Prefix=f"output/{NAME}/serve/model").get("Contents", [])
     return [title for title, found in zip(ALL, (objects, models, configs, _statuses(cloud)), strict=True) if found]
 
 

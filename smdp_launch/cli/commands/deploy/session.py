@@ -77,7 +77,8 @@ def deploy(
         print_diagnostics([one for one in checked.diagnostics if one.code in _SHOWN])
     with ExitStack() as after, connection(job.where, job.state)() as clients:
         clients.on_waiting = print_retry
-        plan = serving_plan(checked, job.name, job.where, model_of(clients, job.name))
+        model, has_own_input = model_of(clients, job.name), options.input is not None
+        plan = serving_plan(checked, job.name, job.where, model, has_own_input=has_own_input)
         _require_region(plan, job)
         quota = (
             check_hosting(clients, plan.spec, plan.name) if not options.is_local and not options.ignores_quota else None
@@ -152,7 +153,7 @@ class DeploySession:
         """Deploy all, or nothing.
 
         Raises:
-            EndpointFailed: the endpoint did not start; nothing is left of it.
+            EndpointFailed: the endpoint did not start; nothing is left of what this run has created.
             SmdpError: as `create_all` raises it.
         """
         with interrupts_deferred(self.clients):
@@ -163,10 +164,10 @@ class DeploySession:
             if status is not None:
                 end = " and keeps its lifetime" if self.plan.serve.lifetime is not None else ""
                 print_note(f"{self.plan.name} is deployed already with the same settings{end}")
-                return self._end(status)
+                return self._wait(None) if self.options.wait else self._end(status)
             record(self.plan, self.job.state, keeps_cloud=self.keeps_cloud)
             with UploadView("model") as upload:
-                on_rolled_back = partial(forget, self.plan.name)
+                on_rolled_back = partial(forget, self.plan)
                 created = create_all(self.clients, self.plan, self._note, upload.show, on_rolled_back)
             if self.options.wait:
                 return self._wait(created)
@@ -176,14 +177,18 @@ class DeploySession:
         if not self.options.as_json:
             click.echo(f"created {title}")
 
-    def _wait(self, created: Sequence[Resource]) -> ExitCode:
+    def _wait(self, created: Sequence[Resource] | None) -> ExitCode:
+        """Args:
+        created: None for a deployment that existed before, which is not deleted.
+        """
         kind = serving_kind(self.plan.serve.kind)
         try:
             ready = wait_until_ready(self.clients, self.plan.name, kind, self._status, self._wait_for_poll)
         except EndpointFailed as error:
             for line in error.log:
                 click.echo(f"  {line}", err=True)
-            raise EndpointFailed(f"{error}; {self._delete(created)}") from error
+            stays = f"`smdp-launch undeploy {self.plan.name}` deletes it"
+            raise EndpointFailed(f"{error}; {stays if created is None else self._delete(created)}") from error
         except Interrupted:
             ready = None  # while the service did not answer
         except (ServiceProblem, EnvironmentProblem, WaitTimedOut) as error:
@@ -192,7 +197,7 @@ class DeploySession:
             raise type(error)(f"{error}; {exists}") from error
         if ready is not None:
             return self._end(str(ready[kind.status]))
-        if self._keeps():
+        if created is None or self._keeps():
             print_note(f"{self.plan.name} stays: `smdp-launch undeploy` deletes it")
             return ExitCode.INTERRUPTED
         click.echo(f"interrupted; {self._delete(created)}", err=True)
@@ -217,7 +222,7 @@ class DeploySession:
 
     def _delete(self, created: Sequence[Resource]) -> str:
         undone = roll_back(self.clients, created)
-        forget(self.plan.name, undone)
+        forget(self.plan, undone)
         return undone.text(self.plan.name)
 
     def _shown(self, location: str) -> str:

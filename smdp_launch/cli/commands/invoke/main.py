@@ -28,7 +28,7 @@ _STANDARD_INPUT = "-"
     metavar="SECONDS",
     default=900.0,
     show_default=True,
-    help="How long to wait for the answer of an asynchronous endpoint, 3600 at most.",
+    help="How long an asynchronous endpoint may take for the answer, 3600 at most.",
 )
 @options.endpoint_region
 def command(
@@ -68,7 +68,8 @@ def command(
         clients.on_waiting = print_retry
         if known is not None and known.inputs is not None:
             with interrupts_deferred(clients):
-                answer = invoke_async(clients, endpoint, body, chosen, S3Location.parse(known.inputs), timeout)
+                inputs = S3Location.parse(known.inputs)
+                answer = invoke_async(clients, endpoint, body, chosen, inputs, timeout, accept)
         else:
             try:
                 answer = invoke(clients, endpoint, body, chosen, accept, target.kind)

@@ -52,7 +52,9 @@ def command(name: str | None, yes: bool, wait: bool, region: str | None, as_json
         if result is None:
             click.echo("nothing was deleted", err=True)
         raise
-    let_end_after(target.known)
+    finally:  # also if standard output is closed
+        if result is not None:
+            let_end_after(target.known)
     return ExitCode.SERVICE if result.left else ExitCode.OK
 
 
