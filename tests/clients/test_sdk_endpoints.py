@@ -168,7 +168,7 @@ def test_transformer_writes_answers_beside_the_model(cloud: LocalCloud, tmp_path
     )
     transformer.transform("s3://mine/in/", content_type="text/csv", split_type="Line", wait=True, logs=False)
     answer = boto3.client("s3").get_object(Bucket="mine", Key="out/a.csv.out")["Body"].read()
-    assert answer == b"8.0,16.0\n24.0,32.0\n"
+    assert answer == b"8.0\n16.0\n24.0\n32.0\n"
 
 
 def test_asynchronous_predictor_gets_its_answer_from_s3(cloud: LocalCloud, tmp_path: Path) -> None:

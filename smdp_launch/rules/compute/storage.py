@@ -15,18 +15,25 @@ _TYPES = ("compute.instance_type", "compute.fallback_types")
 _KEY = ("encryption", "volume_key")
 
 
-@rule("SMDP322", "encryption.volume_key", "compute.other_groups", *_TYPES)
+@rule("SMDP322", "encryption.volume_key", "compute.other_groups", "serve.kind", "serve.instance_type", *_TYPES)
 def volume_key_is_applied(facts: Facts) -> Iterator[Problem]:
-    if facts.spec.encryption.volume_key is None or facts.spec.compute.other_groups:
-        return  # the key may be for the volumes of another group
-    types = [one for one in instance_types(facts.spec) if one in known_instance_types()]
+    if facts.spec.encryption.volume_key is None:
+        return
+    # With other groups, the key may be for the volumes of one of them.
+    trains = [] if facts.spec.compute.other_groups else [*instance_types(facts.spec)]
+    serve = facts.spec.serve
+    serves = [serve.instance_type] if serve is not None and serve.kind == "batch" and serve.instance_type else []
+    types = list(dict.fromkeys(one for one in (*trains, *serves) if one in known_instance_types()))
     local = [one for one in types if has_local_disks(one) or _has_documented_disks(one)]
     if local:
         has = "has" if len(local) == 1 else "have"
         message = f"{listed(local)} {has} local NVMe disks, and SageMaker refuses a key for their volumes"
-        if len(local) == len(types):
+        if len(local) == len(types) and not facts.spec.compute.other_groups:
             help_ = "remove it: a hardware module encrypts the disks"
             yield Problem(_KEY, message, help_, remove=True)
+        elif local == serves:
+            help_ = "remove the key, or choose another `serve.instance_type`: the key encrypts the volumes of the job"
+            yield Problem(_KEY, message, help_)
         else:
             help_ = "remove the key, or remove these types: the key encrypts the volumes of the other types"
             yield Problem(_KEY, message, help_)

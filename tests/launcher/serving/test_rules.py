@@ -88,3 +88,27 @@ def test_package_of_a_local_module_and_of_the_requirements_is_installed(tmp_path
 def test_import_inside_a_function_is_not_checked(tmp_path: Path) -> None:
     serves = "def model_fn(model_dir):\n    import timm\n    return timm\n"
     assert found(tmp_path, SERVE, serves) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "hosts", "refused"),
+    [
+        ("batch", "ml.g4dn.xlarge", True),
+        ("batch", "ml.m5d.large", True),
+        ("batch", "ml.m5.large", False),
+        ("realtime", "ml.g4dn.xlarge", False),  # the service accepts the key
+    ],
+)
+def test_volume_key_is_refused_for_a_transform_on_local_disks(
+    tmp_path: Path, kind: str, hosts: str, *, refused: bool
+) -> None:
+    reads = "input: 's3://bucket/new'" if kind == "batch" else "lifetime: 7200"
+    key = "encryption: {volume_key: alias/volumes}\n"
+    on_ebs = key + f"serve: {{kind: {kind}, entry: inference.py, instance_type: {hosts}, {reads}}}\n"
+    path = served_job(tmp_path, serve=on_ebs)
+    path.write_text(path.read_text().replace("ml.p4d.24xlarge", "ml.p3.16xlarge"))
+    said = [one for one in check_job(path, environ={}).diagnostics if one.code == "SMDP322"]
+    assert [one.message for one in said] == (
+        [f"{hosts} has local NVMe disks, and SageMaker refuses a key for their volumes"] if refused else []
+    )
+    assert all("choose another `serve.instance_type`" in one.help for one in said)

@@ -9,6 +9,7 @@ import csv
 import importlib
 import io
 import json
+import math
 from types import ModuleType
 from typing import Any, Sequence
 
@@ -113,8 +114,12 @@ def _array(value: Any) -> Any:
 
 
 def _read_csv(text: str) -> Any:
-    """One row as a flat list, several rows as a list of lists, as numpy's genfromtxt does in the AWS toolkit."""
+    """One row or one column as a flat list, all else as a list of lists, as the AWS toolkit does."""
     rows = [[number(cell) for cell in row] for row in csv.reader(io.StringIO(text)) if row]
+    if not any(cell.strip() for row in rows for cell in row if isinstance(cell, str)):  # missing numbers
+        rows = [[math.nan if isinstance(cell, str) else cell for cell in row] for row in rows]
+    if rows and all(len(row) == 1 for row in rows):
+        return _array([cell for (cell,) in rows])
     return _array(rows[0] if len(rows) == 1 else rows)
 
 
@@ -126,10 +131,11 @@ def number(cell: str) -> float | str:
 
 
 def _write_csv(value: Any) -> str:
+    """A flat list as one column, as numpy's savetxt does in the AWS toolkit."""
     file = io.StringIO()
     rows = value if isinstance(value, (list, tuple)) else [value]
     nested = bool(rows) and all(isinstance(row, (list, tuple)) for row in rows)
-    csv.writer(file, lineterminator="\n").writerows(rows if nested else [rows])
+    csv.writer(file, lineterminator="\n").writerows(rows if nested else [[one] for one in rows])
     return file.getvalue()
 
 

@@ -25,6 +25,8 @@ _LONGEST_LINE = 1024  # bytes: the size of a chunk, with its extensions
 # Longer than the gaps between the platform's requests on a connection that it keeps open.
 TOKEN_HEADER = "x-smdp-serve-token"  # noqa: S105 (the name of a header)
 _IDLE_S = 75.0
+# The server itself decides about the form of an answer.
+_OWN_HEADERS = frozenset({"content-type", "content-length", "transfer-encoding", "connection", "date", "server"})
 _BACKLOG = 1024
 
 
@@ -167,6 +169,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(response.status)
         if response.content_type:
             self.send_header("Content-Type", _header(response.content_type))
+        for name, value in response.headers.items():
+            if name not in _OWN_HEADERS:
+                self.send_header(name, _header(value))
         self.send_header("Content-Length", str(len(response.body)))
         if self.close_connection:
             self.send_header("Connection", "close")
@@ -183,5 +188,5 @@ def _too_large() -> BadRequestError:
 
 
 def _header(value: str) -> str:
-    """A script's content type as a header, which has no line ends and only Latin-1."""
+    """A script's text as the value of a header, which has no line ends and only Latin-1."""
     return "".join(one for one in value if one.isprintable()).encode("latin-1", "replace").decode("latin-1")

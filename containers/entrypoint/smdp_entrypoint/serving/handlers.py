@@ -96,7 +96,7 @@ class Handlers:
             result = self._call("transform_fn", transform, self._model, data, kind, accept)
             return self._response(result, accept)
         read, predict, write = map(self._function, _STEPS)
-        value = self._call("input_fn", read, data, kind) if read else content.decode(data, kind)
+        value = self._call("input_fn", read, data, kind) if read else self._default_input(data, kind)
         if predict is not None:
             prediction = self._call("predict_fn", predict, value, self._model)
         else:
@@ -109,14 +109,17 @@ class Handlers:
         """`result` is a body, a pair of body and content type, or an answer of a SavedModel."""
         if isinstance(result, Served):
             return Response(result.status, result.body, content.JSON)
-        kind = self._context.response_content_type or accept
+        kind = self._context.get_response_content_type() or accept
         if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], str):
             result, kind = result
         if isinstance(result, (bytes, bytearray, memoryview)):
-            return Response(200, bytes(result), kind)
-        if isinstance(result, str):
-            return Response(200, result.encode("utf-8", "surrogatepass"), kind)
-        return Response(200, self._guarded("the answer", content.encode, result, content.media_type(kind)), kind)
+            body = bytes(result)
+        elif isinstance(result, str):
+            body = result.encode("utf-8", "surrogatepass")
+        else:
+            body = self._guarded("the answer", content.encode, result, content.media_type(kind))
+        context = self._context
+        return Response(context.get_response_status_code(), body, kind, context.get_response_headers())
 
     def _function(self, name: str) -> Callable[..., Any] | None:
         found = getattr(self._module, name, None)
@@ -154,6 +157,17 @@ class Handlers:
                 f"{self._name} defines no model_fn(model_dir), and {files[0].name} is no TorchScript file or exported "
                 f"program: {_one_line(error)}. Define model_fn, which builds the model and loads its state."
             ) from error
+
+    def _default_input(self, data: str | bytes, kind: str) -> Any:
+        """Arrays as tensors if the script uses torch, as AWS's PyTorch container passes them: numbers in text as
+        float32, on the GPU if there is one."""
+        value, torch = content.decode(data, kind), sys.modules.get("torch")
+        if torch is None or not hasattr(value, "dtype"):
+            return value
+        dtype = torch.float32 if kind in content.TEXT_TYPES else None
+        return self._guarded(
+            "the default input_fn", lambda: torch.as_tensor(value, dtype=dtype, device=self._device(torch))
+        )
 
     def _default_prediction(self, value: Any, kind: str) -> Any:
         torch = sys.modules.get("torch")

@@ -27,14 +27,15 @@ class Request:
 
 @dataclass(frozen=True)
 class Response:
-    """`content_type` is empty if there is none."""
+    """`content_type` is empty if there is none. `headers`: more headers of the answer."""
 
     status: int
     body: bytes
     content_type: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def head(self) -> dict[str, Any]:
-        return {"status": self.status, "content_type": self.content_type}
+        return {"status": self.status, "content_type": self.content_type, "headers": dict(self.headers)}
 
     @staticmethod
     def refusal(status: int, text: str) -> Response:

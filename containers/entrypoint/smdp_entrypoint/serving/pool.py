@@ -65,9 +65,10 @@ class Launch:
 
 @dataclass
 class Task:
-    """A request with its answer. `deadline` is of the monotonic clock."""
+    """A request with its answer. `timeout` is in seconds, and `deadline` of the monotonic clock."""
 
     request: Request
+    timeout: float
     deadline: float
     response: Response | None = None
     done: threading.Event = field(default_factory=threading.Event)
@@ -156,8 +157,9 @@ class _Worker:
             send(self._own, task.request.head(), task.request.body)
             head, body = receive(self._own)
         except socket.timeout:
-            self._say(f"worker {self.number} is killed: it did not answer a request in time")
-            task.finish(Response.refusal(504, "The model did not answer in time."))
+            reason = f"did not answer within {task.timeout:g} s (SAGEMAKER_MODEL_SERVER_TIMEOUT)"
+            self._say(f"worker {self.number} is killed: it {reason}")
+            task.finish(Response.refusal(504, f"The model {reason}."))
             self.is_ready = False
             return False
         except (EOFError, OSError):
@@ -166,7 +168,7 @@ class _Worker:
             self._say(f"worker {self.number} ended during a request: {end}")
             task.finish(Response.refusal(500, f"The worker process ended during the request: {end}."))
             return False
-        task.finish(Response(head["status"], body, head["content_type"]))
+        task.finish(Response(head["status"], body, head["content_type"], head["headers"]))
         return True
 
     def _end(self) -> str:
@@ -224,14 +226,14 @@ class Pool:
 
     def answer(self, request: Request, timeout: float) -> Response:
         """Pass the request to a worker and wait for the answer, for `timeout` seconds."""
-        task = Task(request, time.monotonic() + timeout)
+        task = Task(request, timeout, time.monotonic() + timeout)
         try:
             self._tasks.put_nowait(task)
         except queue.Full:
             return Response.refusal(503, f"{self._tasks.maxsize} requests are waiting already. Try again.")
         # The worker's thread applies the time limit to a request that has reached a worker.
         if not task.done.wait(timeout + 1.0) or task.response is None:
-            return Response.refusal(503, "No worker could take the request in time. Try again.")
+            return Response.refusal(503, f"No worker could take the request within {timeout:g} s. Try again.")
         return task.response
 
     def stop(self) -> None:

@@ -20,6 +20,7 @@ class Answer:
     status: int
     body: bytes
     content_type: str
+    headers: Mapping[str, str]
 
     @property
     def text(self) -> str:
@@ -103,7 +104,7 @@ class Server:
             encoded = body.encode("utf-8") if isinstance(body, str) else body
             connection.request(method, path, encoded, dict(headers or {}))
             answer = connection.getresponse()
-            return Answer(answer.status, answer.read(), answer.getheader("Content-Type", ""))
+            return Answer(answer.status, answer.read(), answer.getheader("Content-Type", ""), dict(answer.getheaders()))
         finally:
             connection.close()
 

@@ -48,7 +48,10 @@ def ask(
         ("text/csv", "1,2", "application/json", "[1.0, 2.0]"),
         ("text/csv", "a,2", "application/json", '["a", 2.0]'),
         ("application/json", "[[1, 2], [3, 4]]", "text/csv", "1,2\n3,4\n"),
-        ("application/json", "[1, 2]", "text/csv", "1,2\n"),
+        ("text/csv", "1\n2\n3\n", "application/json", "[1.0, 2.0, 3.0]"),
+        ("text/csv", "1,,3\n4,5,6\n", "application/json", "[[1.0, NaN, 3.0], [4.0, 5.0, 6.0]]"),
+        ("text/csv", "a,,3\n", "application/json", '["a", "", 3.0]'),
+        ("application/json", "[0.5, 1.5, 2.5]", "text/csv", "0.5\n1.5\n2.5\n"),
         ("application/json", "3", "text/csv", "3\n"),
         ("application/json", "[1]", "image/png, text/csv;q=0.5", "1\n"),
     ],
@@ -134,6 +137,34 @@ def test_functions_with_context_get_headers_and_set_content_type(load: Any) -> N
     assert answer.body.startswith(b"mine,/")
     assert answer.body.endswith(b",text/html")
     assert answer.content_type == "text/own"
+
+
+def test_context_sets_the_status_and_headers_of_one_answer(load: Any) -> None:
+    handlers = load(
+        """
+        def model_fn(model_dir): return 0
+        def predict_fn(data, model, context):
+            if data == "torchserve":
+                context.set_response_status(code=422, phrase="no faces", idx=0)
+                context.set_response_header(0, "X-Own", 3)
+            elif data == "processor":
+                context.request_processor[0].report_status(422, reason_phrase="no faces")
+                context.request_processor[0].add_response_property("x-own", "3")
+            return [context.get_request_id(0) != "", context.get_response_status(0)[0]]
+        """
+    )
+    for data in ("torchserve", "processor"):
+        answer = ask(handlers, json.dumps(data))
+        assert (answer.status, answer.headers["x-own"], json.loads(answer.body)) == (422, "3", [True, 422])
+    plain = ask(handlers, '"plain"')
+    assert (plain.status, plain.headers) == (200, {})
+
+
+@pytest.mark.parametrize("call", ["set_response_status(99)", "set_response_header(0, 'X: a', 'b')"])
+def test_status_or_header_that_http_does_not_have_fails_the_function(load: Any, call: str) -> None:
+    script = f"def model_fn(d): return 0\ndef predict_fn(data, model, context): context.{call}\n"
+    answer = ask(load(script), "1")
+    assert (answer.status, b"predict_fn failed: ValueError" in answer.body) == (500, True)
 
 
 def test_optional_parameter_of_a_function_is_not_the_context(load: Any) -> None:
@@ -271,3 +302,27 @@ def test_torch_module_of_a_script_predicts_without_predict_fn(load: Any) -> None
     pytest.importorskip("torch")
     handlers = load("import torch\ndef model_fn(d): return torch.nn.Flatten(0)\n")
     assert json.loads(ask(handlers, "[[1, 2], [3, 4]]").body) == [1, 2, 3, 4]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("kind", [content.JSON, content.CSV, content.NPY])
+def test_predict_fn_without_input_fn_gets_a_tensor(load: Any, kind: str) -> None:
+    """As in AWS's PyTorch container, which runs the same script."""
+    numpy = pytest.importorskip("numpy")
+    pytest.importorskip("torch")
+    handlers = load(
+        """
+        import torch
+        def model_fn(d): return torch.nn.Linear(2, 1)
+        def predict_fn(data, model):
+            if data.dtype == torch.float32:
+                model(data)
+            return [str(data.dtype), list(data.shape)]
+        """
+    )
+    file = io.BytesIO()
+    numpy.save(file, numpy.array([[1, 2], [3, 4]], dtype="int64"))
+    body = {content.JSON: b"[[1, 2], [3, 4]]", content.CSV: b"1,2\n3,4\n", content.NPY: file.getvalue()}[kind]
+    dtype = "torch.int64" if kind == content.NPY else "torch.float32"
+    answer = ask(handlers, body, kind)
+    assert (answer.status, json.loads(answer.body)) == (200, [dtype, [2, 2]])

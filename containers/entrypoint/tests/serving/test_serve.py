@@ -73,6 +73,21 @@ def test_script_answers_request_with_its_model(server: Server) -> None:
     assert server.host.text.count("serving inference.py with 1 worker(s)") == 1
 
 
+def test_context_sets_the_status_and_the_headers(server: Server) -> None:
+    server.script(
+        """
+        def model_fn(model_dir): return 0
+        def predict_fn(data, model, context):
+            context.set_response_status(202, "accepted")
+            context.set_response_header(0, "x-amzn-sagemaker-custom-attributes", "a\\r\\nb")
+            context.set_response_header(0, "Content-Length", "1")
+            return data
+        """
+    )
+    answer = server.serve().invoke("[1]")
+    assert (answer.status, answer.text, answer.headers["x-amzn-sagemaker-custom-attributes"]) == (202, "[1]", "ab")
+
+
 def test_health_check_fails_until_model_is_loaded(server: Server) -> None:
     go = server.host.root / "go"
     server.script(
@@ -174,7 +189,10 @@ def test_prediction_that_takes_too_long_is_ended(server: Server) -> None:
     server.script(WAITS)
     server.serve(SAGEMAKER_MODEL_SERVER_TIMEOUT="3")
     slow = server.invoke(json.dumps({"wait": "never"}))
-    assert (slow.status, slow.text) == (504, "The model did not answer in time.")
+    assert (slow.status, slow.text) == (
+        504,
+        "The model did not answer within 3 s (SAGEMAKER_MODEL_SERVER_TIMEOUT).",
+    )
     assert server.invoke("{}").status == 200
 
 
