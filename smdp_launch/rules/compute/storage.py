@@ -20,10 +20,11 @@ def volume_key_is_applied(facts: Facts) -> Iterator[Problem]:
     if facts.spec.encryption.volume_key is None:
         return
     # With other groups, the key may be for the volumes of one of them.
-    trains = [] if facts.spec.compute.other_groups else [*instance_types(facts.spec)]
+    every = [] if facts.spec.compute.other_groups else instance_types(facts.spec)
+    trains = [one for one in every if one in known_instance_types()]
     serve = facts.spec.serve
     serves = [serve.instance_type] if serve is not None and serve.kind == "batch" and serve.instance_type else []
-    types = list(dict.fromkeys(one for one in (*trains, *serves) if one in known_instance_types()))
+    types = list(dict.fromkeys([*trains, *serves]))
     local = [one for one in types if has_local_disks(one) or _has_documented_disks(one)]
     if local:
         has = "has" if len(local) == 1 else "have"

@@ -94,7 +94,6 @@ def test_import_inside_a_function_is_not_checked(tmp_path: Path) -> None:
     ("kind", "hosts", "refused"),
     [
         ("batch", "ml.g4dn.xlarge", True),
-        ("batch", "ml.m5d.large", True),
         ("batch", "ml.m5.large", False),
         ("realtime", "ml.g4dn.xlarge", False),  # the service accepts the key
     ],

@@ -132,7 +132,10 @@ def test_endpoint_of_another_kind_answers(trained: Path, run: Command, kind: str
     if kind == "serverless":
         (trained / "large.data").write_bytes(b" " * 5_000_000)
         large = run("invoke", "large.data")
-        assert (large.returncode, "a serverless endpoint accepts 4,194,304 bytes" in large.stderr) == (ExitCode.REFUSED, True)
+        assert (large.returncode, "a serverless endpoint accepts 4,194,304 bytes" in large.stderr) == (
+            ExitCode.REFUSED,
+            True,
+        )
     assert the_document(run("undeploy", "--json"), "undeploy")["left"] == {}
     assert running(trained)["running"] == []
 
