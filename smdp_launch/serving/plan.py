@@ -113,26 +113,36 @@ class ServingPlan:
         }
 
 
+@dataclass(frozen=True)
+class LocalServing:
+    """What only a deployment in the local cloud has.
+
+    Args:
+        fault: the local cloud injects it.
+        has_own_input: a batch transform reads local data, which is uploaded to a location of this transform alone.
+    """
+
+    fault: EndpointFault | None = None
+    has_own_input: bool = False
+
+
 def serving_plan(
     job: CheckedJob,
     name: str,
     where: str,
     model: str,
     now: Callable[[], datetime] | None = None,
-    suffix: int | None = None,
-    fault: EndpointFault | None = None,
     run: str | None = None,
-    has_own_input: bool = False,
+    local: LocalServing | None = None,
 ) -> ServingPlan:
     """The plan for the model at ``model``, an S3 URI, that the training job ``name`` has written.
 
     Args:
         where: the AWS region, or ``local``.
         now: for the end of the lifetime; the current time by default.
-        suffix: of the name of a batch transform; a random number by default.
-        fault: for the local cloud, which injects it.
-        run: of the deployment; a random number by default.
-        has_own_input: a batch transform reads local data, which is uploaded to a location of this transform alone.
+        run: of the deployment, 16 hexadecimal digits; random by default. The name of a batch transform ends with the
+            first four.
+        local: what only the local cloud gets.
 
     Raises:
         JobFileRefused: the job file has errors.
@@ -142,16 +152,16 @@ def serving_plan(
     serve = spec.serve
     if serve is None:
         raise Refused(f"{job.path}: {NO_SECTION}")
+    run, local = run or secrets.token_hex(8), local or LocalServing()
     made = now() if now is not None else datetime.now(timezone.utc)
     if serve.kind == "batch":
         # The service never accepts the name of a transform job again: each transform has a name of its own.
-        name = job_name(spec.name, made, suffix if suffix is not None else secrets.randbelow(1 << 16))
-        if has_own_input:
+        name = job_name(spec.name, made, int(run[:4], 16))
+        if local.has_own_input:
             serve = serve.model_copy(update={"input": str(transform_input(spec, name))})
     sent = serve
-    if fault is not None:
-        sent = serve.model_copy(update={"environment": {**serve.environment, VARIABLE: fault.to_text()}})
-    run = run or secrets.token_hex(8)
+    if local.fault is not None:
+        sent = serve.model_copy(update={"environment": {**serve.environment, VARIABLE: local.fault.to_text()}})
     packed = packed_model(spec, name, run) if serve.entry is not None else None
     return ServingPlan(
         name=name,

@@ -274,7 +274,9 @@ def test_sdk_sends_the_same_requests_for_generated_transforms(
     job: dict[str, Any], folder: Path, session: Any, service: Service
 ) -> None:
     os.chdir(folder)
-    plan = serving_plan(check_mapping(job, folder, environ={}), NAME, "us-east-1", MODEL, lambda: NOW, 0xCAFE)
+    plan = serving_plan(
+        check_mapping(job, folder, environ={}), NAME, "us-east-1", MODEL, lambda: NOW, "cafecafecafecafe"
+    )
     transformed_by_sdk(plan, session, folder)
     ours = json.loads(json.dumps(dict(plan.requests)))
     theirs = {call: service.requests.pop(call) for call in BATCH_CALLS}

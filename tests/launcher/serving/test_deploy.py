@@ -138,7 +138,7 @@ def test_endpoint_that_goes_during_an_undeploy_is_not_there(cloud: Cloud, client
     cloud.sagemaker.get_waiter("endpoint_in_service").wait(EndpointName=NAME, WaiterConfig={"Delay": 1})
 
     def remove(operation: str, _: str) -> Fault | None:
-        if operation == "ListTags":
+        if operation == "ListTags" and "endpoint" in left(cloud):
             cloud.sagemaker.delete_endpoint(EndpointName=NAME)
             wait_for(lambda: "endpoint" not in left(cloud), "the endpoint to be removed")
         return None

@@ -1,4 +1,4 @@
-"""What a deployment did not create stays: resources of other tools, and of a simultaneous deployment of the same job."""
+"""What a deployment did not create stays: resources of other tools, and of a simultaneous deployment of the job."""
 
 from __future__ import annotations
 

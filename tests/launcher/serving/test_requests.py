@@ -213,7 +213,7 @@ def test_batch_transform_has_a_name_of_its_own(tmp_path: Path) -> None:
     serve = 'serve: {kind: batch, entry: inference.py, instance_type: ml.m5.large, input: "s3://bucket/new"}\n'
     path = write_job(tmp_path, JOB + serve, SAVES)
     (tmp_path / "src" / "inference.py").write_text(LOADS)
-    plan = serving_plan(check_job(path, environ={}), NAME, "us-east-1", MODEL, lambda: NOW, 0xCAFE)
+    plan = serving_plan(check_job(path, environ={}), NAME, "us-east-1", MODEL, lambda: NOW, "cafecafecafecafe")
     name = "small-20261127050000-cafe"
     assert list(plan.requests) == ["CreateModel", "CreateTransformJob"]
     assert without_tags(plan.requests["CreateTransformJob"]) == {
@@ -234,7 +234,7 @@ def test_batch_transform_sends_its_input_as_the_job_file_says(tmp_path: Path) ->
     )
     path = write_job(tmp_path, JOB + serve, SAVES)
     (tmp_path / "src" / "inference.py").write_text(LOADS)
-    plan = serving_plan(check_job(path, environ={}), NAME, "us-east-1", MODEL, lambda: NOW, 0xCAFE)
+    plan = serving_plan(check_job(path, environ={}), NAME, "us-east-1", MODEL, lambda: NOW, "cafecafecafecafe")
     request = plan.requests["CreateTransformJob"]
     assert {key: request[key] for key in ("BatchStrategy", "MaxConcurrentTransforms", "MaxPayloadInMB")} == {
         "BatchStrategy": "SingleRecord",

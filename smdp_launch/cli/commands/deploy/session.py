@@ -40,7 +40,7 @@ from smdp_launch.request.names import S3Location
 from smdp_launch.serving.deploy import create_all, existing_deployment, forget, record, roll_back
 from smdp_launch.serving.follow import wait_until_ready
 from smdp_launch.serving.local import keep_running, let_end, upload_input
-from smdp_launch.serving.plan import ServingPlan, serving_plan
+from smdp_launch.serving.plan import LocalServing, ServingPlan, serving_plan
 from smdp_launch.serving.resources import Resource, serving_kind
 from smdp_launch.serving.trained import model_of
 from smdp_launch.systems import command_line
@@ -77,8 +77,8 @@ def deploy(
         print_diagnostics([one for one in checked.diagnostics if one.code in _SHOWN])
     with ExitStack() as after, connection(job.where, job.state)() as clients:
         clients.on_waiting = print_retry
-        model, has_own_input = model_of(clients, job.name), options.input is not None
-        plan = serving_plan(checked, job.name, job.where, model, has_own_input=has_own_input)
+        local = LocalServing(has_own_input=options.input is not None)
+        plan = serving_plan(checked, job.name, job.where, model_of(clients, job.name), local=local)
         _require_region(plan, job)
         quota = (
             check_hosting(clients, plan.spec, plan.name) if not options.is_local and not options.ignores_quota else None

@@ -132,7 +132,7 @@ def _rehearse(
     from smdp_launch.rehearsals.endpoint.report import endpoint_report
     from smdp_launch.rehearsals.endpoint.run import rehearse_endpoint
     from smdp_launch.request.names import job_name
-    from smdp_launch.serving.plan import NO_SECTION, serving_plan
+    from smdp_launch.serving.plan import NO_SECTION, LocalServing, serving_plan
     from smdp_launch.serving.trained import model_of
 
     require_linux("rehearse")
@@ -155,7 +155,7 @@ def _rehearse(
         # A name of its own: the job's name may belong to an endpoint of the user.
         name = job_name(spec.name, made, secrets.randbelow(1 << 16))
         model = model_of(clients, model_job.name)
-        plan = serving_plan(checked, name, LOCAL, model, lambda: made, fault=fault)
+        plan = serving_plan(checked, name, LOCAL, model, lambda: made, local=LocalServing(fault))
         if not as_json:
             print_endpoint_fault(plan, fault)
 
