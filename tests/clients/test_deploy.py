@@ -167,7 +167,8 @@ def transformed_jobs(draw: st.DrawFn) -> dict[str, Any]:
     job = BASE | {"serve": serve, "tags": draw(st.dictionaries(st.just("team"), st.just("vision"), max_size=1))}
     if draw(st.booleans()):
         key = "arn:aws:kms:us-east-1:123456789012:key/12345678-1234-1234-1234-123456789012"
-        job["encryption"] = {"output_key": key, "volume_key": key}
+        has_local_disks = serve["instance_type"] == "ml.g4dn.xlarge"  # then the service refuses a key for volumes
+        job["encryption"] = {"output_key": key} | ({} if has_local_disks else {"volume_key": key})
         job["compute"] = {"instance_type": "ml.p3.16xlarge", "instance_count": 2}  # without NVMe, which takes no key
     return job
 

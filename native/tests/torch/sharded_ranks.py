@@ -8,11 +8,13 @@ import ctypes
 import hashlib
 import json
 import os
+import pickle
 import shutil
 import signal
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from datetime import timedelta
 from pathlib import Path
@@ -23,7 +25,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
-from smdp_engine.checkpoint import CheckpointError, ShardedCheckpoints, saving, written_files
+from smdp_engine.checkpoint import CheckpointError, ShardedCheckpoints, commit, saving, written_files
 
 RANKS, HOSTS = 4, 2
 
@@ -328,6 +330,34 @@ def groups(folder: Path) -> None:
             assert found["step"] == step
             assert torch.equal(found["weights"], torch.full((10_000 + step,), float(number)))
             (path / f"checkpoint-{step:010d}" / "COMPLETE").unlink()
+
+
+def lost(folder: Path) -> None:
+    """Rank 1 loses rank 0, which has committed the save of a step that was saved before."""
+    path = folder / "checkpoint-0000000001"
+
+    def never_read(agreement: Any, part: Any) -> Any:
+        marker = (path / "COMPLETE").read_bytes()
+        agreement._store.set(agreement._key(f"part/{agreement._rank}"), pickle.dumps(part))
+        while (path / "COMPLETE").read_bytes() == marker:
+            time.sleep(0.01)
+        raise ConnectionError("rank 0 has exited")
+
+    def work(rank: int) -> None:
+        checkpoints = ShardedCheckpoints(folder, keep_last=1, timeout=30)
+        checkpoints.save(1, weights=torch.ones(10))
+        dist.barrier()
+        commit._LAST_READ, commit.Agreement._follow = 0.1, never_read  # type: ignore[method-assign]
+        try:
+            checkpoints.save(1, weights=torch.full((10,), 2.0))
+            assert rank == 0
+        except CheckpointError as error:
+            assert rank == 1 and "rank 1 lost the connection" in str(error), error
+
+    finished(forked(2, work))
+    found = ShardedCheckpoints(folder).load()
+    assert found is not None
+    assert torch.equal(found["weights"], torch.full((10,), 2.0))
 
 
 def destroyed(folder: Path) -> None:

@@ -190,12 +190,14 @@ class Settings:
     """In a state of the test below."""
 
 
+@pytest.mark.parametrize("has_digest", [True, False])
 def test_class_that_the_script_no_longer_has_is_an_error_and_not_a_new_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_digest: bool
 ) -> None:
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(5, settings=Settings())
-    (tmp_path / "LATEST").unlink()
+    if not has_digest:
+        (tmp_path / "LATEST").unlink()
     monkeypatch.delattr(sys.modules[__name__], "Settings")
     with pytest.raises(CheckpointError, match=r"checkpoint-0000000005.pt cannot be read: AttributeError: .*Settings"):
         checkpoints.load()

@@ -146,6 +146,10 @@ def test_save_completes_after_its_process_group_is_destroyed(tmp_path: Path) -> 
     run("destroyed", tmp_path / "ranks")
 
 
+def test_rank_that_loses_the_others_deletes_no_complete_checkpoint(tmp_path: Path) -> None:
+    run("lost", tmp_path / "ranks")
+
+
 def test_state_may_change_after_async_save(tmp_path: Path) -> None:
     run("snapshots", tmp_path / "ranks")
 

@@ -5,7 +5,8 @@ refused before any file appears in the final folder. So is an archive that would
 encode any number of files, a sparse file of any size, or headers of any length.
 
 A hard link becomes a copy of an earlier file. Symbolic links are created after all files, and none below another one,
-so no file can be written through a link. Then each is resolved.
+so no file can be written through a link. Their targets are checked by name: no part may lead out of the folder, or
+through another link.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import math
 import os
 import shutil
 import tarfile
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -36,6 +38,9 @@ MOST_TIMES_LARGER = 100
 ALWAYS_ALLOWED = 2 * 10**9
 #: Files and folders.
 MOST_MEMBERS = 500_000
+#: Symbolic links.
+MOST_LINKS = 10_000
+_MOST_TARGET = 1024  # characters of a link's target
 
 
 def unpack(archive: Path, folder: Path, *, limits: bool = True) -> None:
@@ -113,6 +118,8 @@ class _Unpacker:
             path.mkdir(parents=True, exist_ok=True)
         elif member.issym():
             self._links.append((name, member.linkname))
+            if len(self._links) > MOST_LINKS:
+                raise Refused(f"{self._archive} has more than {MOST_LINKS} symbolic links; use tar to unpack it")
         elif member.islnk():
             self._copy(member, path)
         else:
@@ -132,21 +139,19 @@ class _Unpacker:
         shutil.copy(original, path)
 
     def _create_links(self) -> None:
-        names = {name for name, _ in self._links}
+        links = {_folded(str(name)) for name, _ in self._links}
         for name, target in self._links:
-            if not names.isdisjoint(name.parents):
+            if not links.isdisjoint(_folded(str(one)) for one in name.parents):
                 raise self._bad_link(str(name), target, "is below another link")
+            wrong = _wrong_target(name, target, links)
+            if wrong:
+                raise self._bad_link(str(name), target, wrong)
             path = self._folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
                 path.symlink_to(target)
             except FileExistsError:
                 raise _twice(self._archive, str(name)) from None
-        folder = Path(os.path.realpath(self._folder))
-        for name, target in self._links:
-            is_inside = Path(os.path.realpath(folder / name)).is_relative_to(folder)
-            if PurePosixPath(target).is_absolute() or not is_inside:
-                raise self._bad_link(str(name), target, "leads out of the folder")
 
     def _bad_link(self, name: str, target: str, why: str) -> Refused:
         return Refused(
@@ -229,6 +234,29 @@ def _name(archive: Path, member: tarfile.TarInfo) -> PurePosixPath:
     if not (member.isfile() or member.isdir() or member.issym() or member.islnk()):
         raise Refused(f"{archive} contains a device or pipe, {member.name!r}: it is not unpacked; use tar to unpack it")
     return name
+
+
+def _wrong_target(name: PurePosixPath, target: str, links: set[str]) -> str:
+    """Why a link may not have this target; empty if it may. ``links`` are folded names."""
+    if len(target) > _MOST_TARGET:
+        return f"has more than {_MOST_TARGET} characters"
+    folders = [_folded(str(one)) for one in reversed(name.parents)][1:]  # without the folder itself
+    parts = PurePosixPath(_folded(target)).parts
+    for number, part in enumerate(parts, 1):
+        if part in ("/", "//") or (part == ".." and not folders):
+            return "leads out of the folder"
+        if part == "..":
+            folders.pop()
+        else:
+            folders.append(f"{folders[-1]}/{part}" if folders else part)
+        if number < len(parts) and folders and folders[-1] in links:
+            return "leads through another link"
+    return ""
+
+
+def _folded(name: str) -> str:
+    """Equal for names that are one file on some file system."""
+    return unicodedata.normalize("NFC", name).casefold()
 
 
 def _write(archive: Path, tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:

@@ -36,14 +36,16 @@ class Agreement:
     def reach(self, part: Part, commit: Callable[[List[Part]], Outcome]) -> Outcome:
         """The outcome of this save, the same on all ranks: what ``commit`` returned on rank 0, or ``{"error": ...}``.
 
-        ``part`` is this rank's, with ``error`` if it has failed. ``commit`` gets the parts of all ranks.
+        ``part`` is this rank's, with ``error`` if it has failed. ``commit`` gets the parts of all ranks. The outcome
+        has ``unknown`` if this rank has lost the others, so the checkpoint may be complete, and on rank 0 if they have
+        not read it.
         """
         if self._store is None:
             return self._decide([part], commit)
         try:
             return self._lead(part, commit) if self._rank == 0 else self._follow(part)
         except Exception as error:  # of the store, whose process may have exited
-            return {"error": f"rank {self._rank} lost the connection to the other ranks: {error}"}
+            return {"error": f"rank {self._rank} lost the connection to the other ranks: {error}", "unknown": True}
 
     def _decide(self, parts: List[Part], commit: Callable[[List[Part]], Outcome]) -> Outcome:
         errors = [f"rank {rank}: {part['error']}" for rank, part in enumerate(parts) if part.get("error")]
@@ -64,9 +66,10 @@ class Agreement:
         self._store.set(self._key("outcome"), pickle.dumps(outcome))
         read = self._key("read")
         until = time.monotonic() + _LAST_READ
-        if self._wait(lambda: self._store.add(read, 0) >= self._world_size - 1, until):
-            for key in (*keys, self._key("outcome"), read):
-                self._store.delete_key(key)
+        if not self._wait(lambda: self._store.add(read, 0) >= self._world_size - 1, until):
+            return {**outcome, "unknown": True}
+        for key in (*keys, self._key("outcome"), read):
+            self._store.delete_key(key)
         return outcome
 
     def _follow(self, part: Part) -> Outcome:
@@ -74,7 +77,7 @@ class Agreement:
         key = self._key("outcome")
         # Rank 0 decides at the deadline; this rank has to wait longer than that, to get its decision.
         if not self._wait(lambda: bool(self._store.check([key])), self._deadline + _LAST_READ):
-            return {"error": "rank 0 did not complete the checkpoint before the deadline"}
+            return {"error": "rank 0 did not complete the checkpoint before the deadline", "unknown": True}
         outcome: Outcome = pickle.loads(self._store.get(key))  # noqa: S301 (of a rank of this job)
         self._store.add(self._key("read"), 1)
         return outcome

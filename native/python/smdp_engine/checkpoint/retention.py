@@ -39,10 +39,11 @@ def remove_unmarked(path: Path) -> None:
     if not marked:
         remove_checkpoint(path)
         return
-    for one in path.iterdir():
-        if one.name in (MARKER, *marked):
-            continue
-        if one.is_dir():
-            shutil.rmtree(str(one), ignore_errors=True)
-        else:
-            one.unlink()
+    with contextlib.suppress(OSError):
+        for one in path.iterdir():
+            if one.name in (MARKER, *marked):
+                continue
+            if one.is_dir():
+                shutil.rmtree(str(one), ignore_errors=True)
+            else:
+                one.unlink()

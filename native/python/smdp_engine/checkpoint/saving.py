@@ -144,6 +144,10 @@ class _Save:
     def run(self, failure: Optional[str], agreement: Agreement) -> Outcome:
         part = {"error": failure} if failure is not None else self._write()
         outcome = agreement.reach(part, self._commit)
+        # A rank that does not know what the others know deletes nothing: the checkpoint may be complete. The next save
+        # removes what is left over.
+        if outcome.pop("unknown", False):
+            return outcome
         if error_of(outcome) is None:
             self._retain(set(outcome["keep"]))
         else:
@@ -205,6 +209,9 @@ class _Save:
             if of_rank >= context.world_size or (of_rank == context.rank and one.name not in self._files.facts):
                 with contextlib.suppress(OSError):
                     one.unlink()
+        if context.rank == 0 and NEW_METADATA not in marked_files(context.path):  # left by a save that was killed
+            with contextlib.suppress(OSError):
+                (context.path / NEW_METADATA).unlink()
 
     def _abandon(self) -> None:
         """Remove what this rank has written, and before it a marker that lists it."""

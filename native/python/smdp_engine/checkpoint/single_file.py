@@ -11,7 +11,7 @@ import pickle
 import re
 import shutil
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, TypeVar, Union
 
 from .disk import checkpoint_folder, digest, write_whole
 from .errors import CheckpointError
@@ -26,6 +26,8 @@ _NAME = re.compile(r"checkpoint-(\d+)\.pt")
 #: What torch.load raises for a file that was cut off or overwritten. Other errors are those of a script, such as a
 #: class that it no longer has.
 _DAMAGE = (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError)
+
+_T = TypeVar("_T")
 
 
 class Checkpoints:
@@ -82,7 +84,7 @@ class Checkpoints:
             CheckpointError: the ranks resume from a checkpoint that one of them does not have, or the script cannot
                 read a file.
         """
-        own = self._newest()
+        own = self._together(self._newest)
         step = agree(own, "MIN", self._group)
         if step < 0:
             return None
@@ -92,11 +94,25 @@ class Checkpoints:
             raise CheckpointError(
                 f"all ranks resume from step {step}, but {self._path(step).name} is missing or incomplete {where}"
             )
-        content: Dict[str, Any] = _torch_load(self._path(step), map_location)
+        content: Dict[str, Any] = self._together(lambda: self._read(step, map_location))
         states = content["random"]
         of_rank = states[rank(self._group)] if len(states) == world_size(self._group) else None
         restore_random_state(of_rank, len(states), self._group)
         return {"step": int(content["step"]), **content["state"]}
+
+    def _together(self, read: Callable[[], _T]) -> _T:
+        """What ``read`` returns; if it raises CheckpointError on a rank, every rank raises it."""
+        problem = None
+        try:
+            result = read()
+        except CheckpointError as error:
+            problem = error
+        failed = agree(int(problem is not None), "MAX", self._group)
+        if problem is not None:
+            raise problem
+        if failed:
+            raise CheckpointError("another rank cannot read a checkpoint; its error gives the reason")
+        return result
 
     def _attempt(self, step: int, content: Mapping[str, Any]) -> Optional[Exception]:
         """Write the file and return the error, if any: the other ranks learn of it before it is raised. The error has
@@ -155,9 +171,19 @@ class Checkpoints:
         except _DAMAGE as error:
             return f"{type(error).__name__}: {error}"
         except Exception as error:
-            help = "correct the script, or delete the file if it is damaged"
-            raise CheckpointError(f"{path} cannot be read: {type(error).__name__}: {error}; {help}") from error
+            raise self._unreadable(step, error) from error
         return ""
+
+    def _read(self, step: int, map_location: Any) -> Dict[str, Any]:
+        try:
+            content: Dict[str, Any] = _torch_load(self._path(step), map_location)
+        except Exception as error:
+            raise self._unreadable(step, error) from error
+        return content
+
+    def _unreadable(self, step: int, error: Exception) -> CheckpointError:
+        help = "correct the script, or delete the file if it is damaged"
+        return CheckpointError(f"{self._path(step)} cannot be read: {type(error).__name__}: {error}; {help}")
 
     def _latest(self) -> Dict[str, Any]:
         try:

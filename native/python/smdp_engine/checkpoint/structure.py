@@ -6,15 +6,20 @@ the tensors, such as ``model.layer.weight``, so that tools of torch can read the
 
 import io
 import pickle
-from typing import Any, Dict, Iterator, Mapping, Tuple, Union
+import struct
+from typing import Any, Dict, Iterator, Mapping, Tuple
 
 import torch
 from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 from torch.distributed.tensor import DTensor
 
-#: What stands in the structure for a tensor: its name. For a parameter, or a tensor that requires a gradient: its name,
-#: whether it is a parameter, and whether it requires a gradient.
-_Mark = Union[str, Tuple[str, bool, bool]]
+#: By name, of each parameter and each tensor that requires a gradient: whether it is a parameter, and whether it
+#: requires a gradient.
+_Marks = Dict[str, Tuple[bool, bool]]
+#: After the pickled structure come the pickled marks and, at the end, where they begin and this text. Earlier versions
+#: ignore what follows the structure, and their structures have no marks.
+_END = struct.Struct(">Q8s")
+_HAS_MARKS = b"smdpmark"
 
 
 def take_tensors(state: Mapping[str, Any]) -> Tuple[bytes, Dict[str, torch.Tensor]]:
@@ -22,6 +27,7 @@ def take_tensors(state: Mapping[str, Any]) -> Tuple[bytes, Dict[str, torch.Tenso
     those of other subclasses, which only their own classes can restore."""
     names: Dict[int, str] = {}
     tensors: Dict[str, torch.Tensor] = {}
+    marks: _Marks = {}
 
     def name_of(tensor: torch.Tensor, path: str) -> str:
         if id(tensor) not in names:
@@ -37,20 +43,29 @@ def take_tensors(state: Mapping[str, Any]) -> Tuple[bytes, Dict[str, torch.Tenso
 
     class Pickler(pickle.Pickler):
         def persistent_id(self, value: Any) -> Any:
-            return _mark(name_of(value, "tensor"), value) if _is_taken(value) else None
+            if not _is_taken(value):
+                return None
+            name = name_of(value, "tensor")
+            if isinstance(value, torch.nn.Parameter) or value.requires_grad:
+                marks[name] = (isinstance(value, torch.nn.Parameter), value.requires_grad)
+            return name
 
     buffer = io.BytesIO()
     Pickler(buffer, protocol=4).dump(dict(state))
+    end = buffer.tell()
+    pickle.dump(marks, buffer, protocol=4)
+    buffer.write(_END.pack(end, _HAS_MARKS))
     return buffer.getvalue(), tensors
 
 
 def put_tensors(structure: bytes, tensors: Mapping[str, torch.Tensor]) -> Dict[str, Any]:
     """The inverse of `take_tensors`. It unpickles the structure."""
+    marks = _marks_in(structure)
     parameters: Dict[str, torch.Tensor] = {}
 
     class Unpickler(pickle.Unpickler):
-        def persistent_load(self, mark: _Mark) -> torch.Tensor:
-            name, is_parameter, needs_gradient = (mark, False, False) if isinstance(mark, str) else mark
+        def persistent_load(self, name: str) -> torch.Tensor:
+            is_parameter, needs_gradient = marks.get(name, (False, False))
             tensor = tensors[name]
             if type(tensor) is not torch.Tensor:  # it is the script's own, filled in place
                 return tensor
@@ -71,9 +86,10 @@ def _is_taken(value: Any) -> bool:
     return is_known and value.layout == torch.strided and not value.is_quantized
 
 
-def _mark(name: str, tensor: torch.Tensor) -> _Mark:
-    is_parameter = isinstance(tensor, torch.nn.Parameter)
-    return (name, is_parameter, tensor.requires_grad) if is_parameter or tensor.requires_grad else name
+def _marks_in(structure: bytes) -> _Marks:
+    begin, has_marks = _END.unpack(structure[-_END.size :]) if len(structure) > _END.size else (0, b"")
+    marks: _Marks = pickle.loads(structure[begin : -_END.size]) if has_marks == _HAS_MARKS else {}  # noqa: S301
+    return marks
 
 
 def _walk(value: Any, path: str, walked: Dict[int, Any]) -> Iterator[Tuple[str, torch.Tensor]]:

@@ -88,8 +88,12 @@ def test_links_within_the_folder_are_unpacked(tmp_path: Path) -> None:
         [link("d", ".."), link("d/escaped", "a")],
         [link("d", ".."), member("d/escaped")],
         [link("a", "b/../.."), link("b", ".")],
+        [link("a", "../.model.unpacking/model/fine")],
+        [link("A", "fine"), link("d", "a/../..")],
+        [link("a", "x/../" * 300 + "fine")],
+        [link("d/" * 2000 + "a", "../" * 2001 + "escaped")],
     ],
-    ids=["link", "file", "two-links"],
+    ids=["link", "file", "two-links", "scratch", "case", "long", "deep"],
 )
 def test_nothing_is_written_through_a_link(tmp_path: Path, members: list[tarfile.TarInfo]) -> None:
     (tmp_path / "in").mkdir()
