@@ -103,10 +103,10 @@ def record_deleted(endpoint: str, now: datetime, run: str | None = None) -> None
 def served() -> list[Served]:
     """The deployments from the current folder that are not recorded as deleted, in order."""
     deletions = list(entries(Deleted))
-    failed = {one.run for one in deletions if one.run is not None}
+    failed = {one.run: one.deleted_at for one in deletions if one.run is not None}
     by_name: dict[str, Served] = {}
     for one in entries(Served):
-        if one.run in failed:
+        if one.run in failed and failed[one.run] >= one.deployed_at:
             continue
         by_name.pop(one.endpoint, None)
         by_name[one.endpoint] = one

@@ -197,6 +197,7 @@ def test_kept_endpoint_stays_after_an_interrupt(cloud: Cloud, tmp_path: Path, mo
     with Moments(None, interrupt).running() as proxy:
         clients = clients_through(proxy, cloud)
         session = DeploySession(clients, plan, TrainedJob(NAME, "us-east-1", None, Path()), OPTIONS)
+        monkeypatch.setattr(session, "_status", lambda _: interrupt())  # while the endpoint is Creating
         assert session.run() == ExitCode.INTERRUPTED
         wait_until_ready(clients, NAME, ENDPOINT, lambda _: None, clients.interrupted.wait)
     assert left(cloud) == ALL

@@ -9,6 +9,7 @@ import pytest
 from smdp_launch.errors import Refused
 from smdp_launch.jobs.records.endpoints import (
     Served,
+    deployments,
     exact_time,
     record_deleted,
     record_served,
@@ -37,6 +38,18 @@ def test_second_deployment_of_a_job_is_known_again() -> None:
     record_deleted("one", NOW + timedelta(microseconds=1))
     record_served(entry("one", 1))
     assert [one.endpoint for one in served()] == ["one"]
+
+
+def test_failed_deployment_leaves_a_simultaneous_one_of_the_job() -> None:
+    record_served(entry("one", run="first"))
+    record_served(entry("one", 1, run="second"))
+    record_deleted("one", NOW + timedelta(seconds=2), "second")
+    assert [one.run for one in served()] == ["first"]
+    assert [(one.run, end) for one, end in deployments()] == [("first", None), ("second", NOW + timedelta(seconds=2))]
+    record_served(entry("one", 3, run="second"))
+    assert [one.run for one in served()] == ["second"]
+    record_deleted("one", NOW + timedelta(seconds=4))
+    assert served() == []
 
 
 def test_deployments_and_jobs_share_a_history() -> None:
