@@ -83,11 +83,9 @@ def choose_build(
     old_module = engine == "smdistributed" and library == "module"
     need = max(needs, key=lambda one: parts(one.version), default=None)
     if need is not None and engine == "native" and parts(need.version) > parts(_newest_native(framework).version):
-        recent = _newest_native_image(framework)
-        best, reason = (
-            recent,
-            f"the newest with CUDA 11 that the engine supports; {need.what} needs {need.version.rpartition('.')[0]}",
-        )
+        best = _newest_native_image(framework)
+        least = need.version.rpartition(".")[0]
+        reason = f"the newest with CUDA 11 that the engine supports; {need.what} needs {least}"
     elif engine == "native":
         best, reason = _newest_native(framework), "the newest with CUDA 11 that the engine supports"
     elif engine in TORCH_DISTRIBUTED:

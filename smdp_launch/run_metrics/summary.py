@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from smdp_launch.run_metrics.run import PHASES, RankMetrics, RunMetrics
+from smdp_launch.run_metrics.series import Window
 from smdp_launch.run_metrics.steady import clean, steady
 from smdp_launch.units import duration
 
@@ -96,8 +97,10 @@ def totals(metrics: RunMetrics) -> Totals:
         seconds = covered or 0.0
         done = max((one.values.get("steps", 0.0) for one in windows), default=0.0)
         steps = metrics.step if metrics.step is not None else int(min(done, 1 << 53)) or None
-    rate = done / seconds if elapsed > 0 and seconds > 0 and done else max(_steady_rates(metrics, "steps"), default=0.0)
-    samples_rate = sum(_steady_rates(metrics, "samples"))
+    found = steady(metrics)
+    parts = [*found.windows.values()] if found is not None else []
+    rate = done / seconds if elapsed > 0 and seconds > 0 and done else max(_rates(parts, "steps"), default=0.0)
+    samples_rate = sum(_rates(parts, "samples"))
     return Totals(steps, _continued(metrics), seconds or None, samples, rate or None, samples_rate or None)
 
 
@@ -115,13 +118,9 @@ def _advance(points: list[tuple[float, int]]) -> int:
     return sum(max(0, later - before) for (_, before), (_, later) in itertools.pairwise(points))
 
 
-def _steady_rates(metrics: RunMetrics, name: str) -> list[float]:
-    """The sums of this name a second, of each rank in the steady part of the run."""
-    found = steady(metrics)
-    return [
-        sum(clean(one.values.get(name)) for one in windows) / sum(one.seconds for one in windows)
-        for windows in (found.windows.values() if found is not None else ())
-    ]
+def _rates(parts: Iterable[Sequence[Window]], name: str) -> list[float]:
+    """The sums of this name a second, of each rank's windows."""
+    return [sum(clean(one.values.get(name)) for one in each) / sum(one.seconds for one in each) for each in parts]
 
 
 def rate_text(steps_per_second: float | None, samples_per_second: float | None) -> str | None:

@@ -64,15 +64,19 @@ def undeploy(
         ServiceProblem, EnvironmentProblem: nothing is deleted, because the service refused or did not answer.
         Interrupted: nothing is deleted.
     """
+    first = serving_kind(known.kind if known is not None else "realtime")
     try:
-        tags = _require_ours(clients, serving_kind(known.kind if known is not None else "realtime"), name)
+        tags = _own_tags(clients, first, name) or {}
+    except _NotOurs:
+        message = f"{first.title} {name} was not deployed by smdp-launch: it has no tag {PLAN_TAG}"
+        raise Refused(message) from None
     except Interrupted as error:
         raise Interrupted(f"{error}; nothing was deleted") from error
     if clients.interrupted.is_set():
         raise Interrupted("interrupted; nothing was deleted")
     result = Undeployed(name)
     schedule = known.schedule if known is not None else tags.get(SCHEDULE_TAG)
-    for title, remove in _removals(clients, name, known, schedule):
+    for title, remove in _removals(clients, first, name, known, schedule):
         try:
             existed = remove()
         except _NotOurs:
@@ -94,10 +98,9 @@ def undeploy(
 
 
 def _removals(
-    clients: Clients, name: str, known: Served | None, schedule: str | None
+    clients: Clients, first: Kind, name: str, known: Served | None, schedule: str | None
 ) -> Iterator[tuple[str, Callable[[], bool]]]:
     """The endpoint first, because it costs money."""
-    first = serving_kind(known.kind if known is not None else "realtime")
     yield f"{first.title} {name}", partial(delete, clients, first, name)
     for kind in (MODEL,) if first is TRANSFORM else (CONFIG, MODEL):
         yield f"{kind.title} {name}", partial(_delete_ours, clients, kind, name)
@@ -108,20 +111,13 @@ def _removals(
         yield f"schedule {schedule}", lambda: delete_schedule(clients, schedule)
 
 
-def _require_ours(clients: Clients, kind: Kind, name: str) -> dict[str, str]:
-    """The tags of the endpoint or transform job; one that something else created is not deleted."""
+def _own_tags(clients: Clients, kind: Kind, name: str) -> dict[str, str] | None:
+    """The tags of a resource; None if it does not exist. Raises _NotOurs for one that something else has created."""
     found = describe_with_tags(clients, kind, name)
-    if found is None:
-        return {}
-    if PLAN_TAG not in found[1]:
-        raise Refused(f"{kind.title} {name} was not deployed by smdp-launch: it has no tag {PLAN_TAG}")
-    return found[1]
+    if found is not None and PLAN_TAG not in found[1]:
+        raise _NotOurs
+    return found[1] if found is not None else None
 
 
 def _delete_ours(clients: Clients, kind: Kind, name: str) -> bool:
-    found = describe_with_tags(clients, kind, name)
-    if found is None:
-        return False
-    if PLAN_TAG not in found[1]:
-        raise _NotOurs
-    return delete(clients, kind, name)
+    return _own_tags(clients, kind, name) is not None and delete(clients, kind, name)

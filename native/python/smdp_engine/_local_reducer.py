@@ -36,18 +36,19 @@ def attach(
             )
         return
     mates = [mate for mate, host in enumerate(hosts) if host == hosts[rank]]
+    members = [ranks[mate] for mate in mates]
 
     def group(purpose: str) -> Optional[Any]:
         if len(mates) == 1:
             return None
-        place = _unused_keys(dist, store, purpose, [ranks[mate] for mate in mates])
+        place = _unused_keys(dist, store, purpose, members)
         local_rank = mates.index(rank)
         if reducer == "smddp":
             return adapter.create(
                 store=place,
                 rank=local_rank,
                 size=len(mates),
-                global_ranks=[ranks[mate] for mate in mates],
+                global_ranks=members,
                 name=f"{name}:{purpose}",
                 timeout=limit,
                 opens_engine=False,

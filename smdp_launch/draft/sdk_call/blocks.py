@@ -13,6 +13,13 @@ Point = tuple[int, int]
 Block = tuple[ast.AST, str]
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+#: A part of one of these may not run, or may run several times.
+CONDITIONAL = (
+    *(*LOOPS, *COMPREHENSIONS),
+    *(ast.If, ast.IfExp, ast.BoolOp, ast.Lambda, ast.ExceptHandler, ast.match_case),
+)
 _SCOPES = (*FUNCTIONS, ast.Lambda)
 
 

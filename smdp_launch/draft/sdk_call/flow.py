@@ -10,16 +10,11 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from smdp_launch.draft.sdk_call.blocks import FUNCTIONS, Block, Blocks, Point, begin_of
+from smdp_launch.draft.sdk_call.blocks import CONDITIONAL, FUNCTIONS, LOOPS, Block, Blocks, Point, begin_of
 from smdp_launch.draft.sdk_call.names import Binding, Event
 
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _CONDITIONS = (ast.If, ast.While, ast.IfExp)
-#: A part of one of these may not run, or may run several times. Other parts of them run once.
-_BLOCKS = (
-    *(*_LOOPS, ast.If, ast.IfExp, ast.BoolOp, ast.Lambda, ast.ExceptHandler, ast.match_case),
-    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
-)
+#: The parts of a conditional block that run once.
 _ALWAYS = ("test", "iter")
 _END = (sys.maxsize, 0)
 
@@ -83,7 +78,7 @@ class Flow:
         if times[0].at <= last and not _is_other_branch(blocks, uses):
             is_once = len(times) == 1 and times[0].at <= first
             return _Reached(event, is_once and all(blocks <= one.blocks for one in uses), order, blocks)
-        loops = [each for one in uses for each in blocks & one.blocks if isinstance(each[0], _LOOPS)]
+        loops = [each for one in uses for each in blocks & one.blocks if isinstance(each[0], LOOPS)]
         return _Reached(event, False, order, blocks, frozenset(loops)) if loops else None
 
     def _times(self, node: ast.AST, at: Point, scope: ast.AST, truth: Truth, is_use: bool = False) -> list[_Time]:
@@ -122,12 +117,12 @@ class Flow:
         for one, field in self._blocks.around(node):
             if one is function:
                 break
-            if not isinstance(one, _BLOCKS) or field in _ALWAYS:
+            if not isinstance(one, CONDITIONAL) or field in _ALWAYS:
                 continue
             is_true = truth(one) if isinstance(one, _CONDITIONS) else None
             if is_true is not None and is_true != (field == "body"):
                 return None
-            if is_true is None or isinstance(one, _LOOPS):
+            if is_true is None or isinstance(one, LOOPS):
                 found.add((one, "body" if field == "target" else field))
         return frozenset(found)
 

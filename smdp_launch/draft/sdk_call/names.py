@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from smdp_launch.draft.sdk_call.blocks import FUNCTIONS, Blocks, Point, begin_of, end_of
+from smdp_launch.draft.sdk_call.blocks import COMPREHENSIONS, FUNCTIONS, Blocks, Point, begin_of, end_of
 from smdp_launch.source.syntax.scopes import Function, dotted
 
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: Nodes whose names are not seen outside of them.
-_SCOPES = (*FUNCTIONS, ast.Lambda, ast.ClassDef, *_COMPREHENSIONS)
+_SCOPES = (*FUNCTIONS, ast.Lambda, ast.ClassDef, *COMPREHENSIONS)
 #: Methods that change a mapping or a list in another way than ``update``, ``pop`` and ``setdefault``.
 _METHODS = ("popitem", "clear", "append", "extend", "insert", "remove", "sort", "reverse")
 

@@ -6,16 +6,11 @@ import ast
 import sys
 from collections.abc import Callable, Iterable
 
-from smdp_launch.draft.sdk_call.blocks import FUNCTIONS, Block, Blocks, Point, begin_of, end_of
+from smdp_launch.draft.sdk_call.blocks import CONDITIONAL, FUNCTIONS, Block, Blocks, Point, begin_of, end_of
 
 Assigned = ast.Assign | ast.AnnAssign
 
-#: A part of one of these may not run, or may run several times.
-_BLOCKS = (
-    *(*FUNCTIONS, ast.Lambda),
-    *(ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.match_case),
-    *(ast.IfExp, ast.BoolOp, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
-)
+_BLOCKS = (*FUNCTIONS, *CONDITIONAL)
 
 
 class Order:

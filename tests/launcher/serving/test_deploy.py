@@ -23,7 +23,7 @@ from tests.support.services.cloud import Cloud, client_of
 from tests.support.services.faults import Fault, Proxy
 from tests.support.services.faulty_service import clients_through, cloud_with_data
 from tests.support.serving.scheduler import Scheduler
-from tests.support.serving.served import ALL, NAME, PACKED_KEY, SERVE, archive, first, left, plan_for
+from tests.support.serving.served import ALL, NAME, PACKED_KEY, SERVE, archive, first, left, plan_for, undeployed_after
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -40,12 +40,9 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 
 @pytest.fixture
 def clients(cloud: Cloud) -> Iterator[Clients]:
-    with Proxy(lambda *_: None).running() as proxy:
-        made = clients_through(proxy, cloud)
+    with undeployed_after(cloud) as made:
         yield made
-        undeploy(made, NAME, find_served(NAME))
         cloud.s3.delete_object(Bucket="bucket", Key=PACKED_KEY)  # for tests that record no deployment
-    assert left(cloud) == []
 
 
 @pytest.fixture

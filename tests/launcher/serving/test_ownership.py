@@ -11,7 +11,7 @@ import pytest
 from smdp_launch.cli.commands.deploy.session import DeployOptions, DeploySession
 from smdp_launch.cli.shared.serving import TrainedJob
 from smdp_launch.errors import EndpointFailed, ExitCode, Refused
-from smdp_launch.jobs.records.endpoints import find_served, served
+from smdp_launch.jobs.records.endpoints import served
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.serving.deploy import create_all, forget, record, roll_back
 from smdp_launch.serving.endpoint import deploy_and_wait
@@ -22,7 +22,7 @@ from tests.support.services.cloud import Cloud, client_of
 from tests.support.services.faults import Proxy
 from tests.support.services.faulty_service import clients_through, cloud_with_data
 from tests.support.serving.scheduler import Scheduler
-from tests.support.serving.served import ALL, BREAKS, NAME, PACKED_KEY, SERVE, archive, left, plan_for
+from tests.support.serving.served import ALL, BREAKS, NAME, PACKED_KEY, SERVE, archive, left, plan_for, undeployed_after
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 ROLE = "arn:aws:iam::123456789012:role/expiry"
@@ -39,11 +39,8 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 
 @pytest.fixture
 def clients(cloud: Cloud) -> Iterator[Clients]:
-    with Proxy(lambda *_: None).running() as proxy:
-        made = clients_through(proxy, cloud)
+    with undeployed_after(cloud) as made:
         yield made
-        undeploy(made, NAME, find_served(NAME))
-    assert left(cloud) == []
 
 
 def of_another_tool(cloud: Cloud, plan: ServingPlan) -> None:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from smdp_launch.checking.job import check_job
+from smdp_launch.jobs.records.endpoints import find_served
+from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.serving.plan import ServingPlan, serving_plan
+from smdp_launch.serving.undeploy import undeploy
 from tests.conftest import JOB, write_job
 from tests.support.services.cloud import Cloud
 from tests.support.services.faults import Fault, Policy, Proxy
+from tests.support.services.faulty_service import clients_through
 from tests.support.waiting import wait_for
 
 NAME = "small-20261127043000-beef"
@@ -43,6 +48,16 @@ def served_job(folder: Path, serves: str = SERVES, serve: str = SERVE) -> Path:
     path = write_job(folder, JOB + serve, SAVES)
     (folder / "src" / "inference.py").write_text(serves)
     return path
+
+
+@contextmanager
+def undeployed_after(cloud: Cloud) -> Iterator[Clients]:
+    """Clients of the cloud; at the end the deployment is deleted, and nothing of it may be left."""
+    with Proxy(lambda *_: None).running() as proxy:
+        clients = clients_through(proxy, cloud)
+        yield clients
+        undeploy(clients, NAME, find_served(NAME))
+    assert left(cloud) == []
 
 
 def plan_for(cloud: Cloud, folder: Path, serves: str = SERVES, serve: str = SERVE, run: str = RUN) -> ServingPlan:

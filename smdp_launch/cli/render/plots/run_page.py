@@ -124,12 +124,8 @@ def _cost(run: Run) -> Iterator[Row]:
     if run.where == LOCAL:
         yield "cost", "not billed"
     elif run.usd is not None:
-        known = run.description
-        at = (
-            "at"
-            if known.instance_type is not None or known.types
-            else "at most, if it gets the most expensive type, at"
-        )
+        is_known = run.description.instance_type is not None or run.description.types
+        at = "at" if is_known else "at most, if it gets the most expensive type, at"
         yield "cost", f"{run.usd:,.2f} USD {at} {run.price:,.4g} USD an hour for each host, without a spot discount"
     else:
         yield "cost", "unknown: no price"
