@@ -45,6 +45,7 @@ class Handlers:
         self._context = Context(str(model_dir), gpu)
         self._module: ModuleType | None = None
         self._model: Any = None
+        self._torch: ModuleType | None = None
         self._tensorflow: TensorFlowServing | None = None
 
     def load(self) -> None:
@@ -66,6 +67,8 @@ class Handlers:
             self._model = self._call("model_fn", load, str(self._model_dir)) if load else self._default_model()
         except RequestFailed as failed:
             raise ProgramError(f"{self._name}: {failed}") from failed.error
+        # Decided once: a function that imports torch when it is first called gets the same kind of data every time.
+        self._torch = sys.modules.get("torch")
 
     def answer(self, request: Request) -> Response:
         """The answer to a request. If the script raises, the status is the exception's own or 500, and the traceback is
@@ -159,9 +162,9 @@ class Handlers:
             ) from error
 
     def _default_input(self, data: str | bytes, kind: str) -> Any:
-        """Arrays as tensors if the script uses torch, as AWS's PyTorch container passes them: numbers in text as
-        float32, on the GPU if there is one."""
-        value, torch = content.decode(data, kind), sys.modules.get("torch")
+        """Arrays as tensors if the script or its model has loaded torch, as AWS's PyTorch container passes them:
+        numbers in text as float32, on the GPU if there is one."""
+        value, torch = content.decode(data, kind), self._torch
         if torch is None or not hasattr(value, "dtype"):
             return value
         dtype = torch.float32 if kind in content.TEXT_TYPES else None
@@ -170,9 +173,8 @@ class Handlers:
         )
 
     def _default_prediction(self, value: Any, kind: str) -> Any:
-        torch = sys.modules.get("torch")
-        if torch is not None and isinstance(self._model, torch.nn.Module):
-            return self._torch_prediction(torch, value, kind)
+        if self._torch is not None and isinstance(self._model, self._torch.nn.Module):
+            return self._torch_prediction(self._torch, value, kind)
         if hasattr(self._model, "predict"):
             return self._model.predict(value)
         if callable(self._model):

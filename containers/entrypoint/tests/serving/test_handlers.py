@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import textwrap
 import warnings
 from pathlib import Path
@@ -20,7 +21,12 @@ ECHO = "def model_fn(model_dir): return model_dir\ndef predict_fn(data, model): 
 
 
 @pytest.fixture
-def load(tmp_path: Path) -> Any:
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Any:
+    """Load a script in a process that has not imported torch, unless the test is marked so: an earlier test of this
+    process may have, and the default functions pass tensors to scripts that use torch."""
+    if request.node.get_closest_marker("torch") is None:
+        monkeypatch.delitem(sys.modules, "torch", raising=False)
+
     def loaded(script: str) -> Handlers:
         path = tmp_path / "inference.py"
         path.write_text(textwrap.dedent(script), encoding="utf-8")
@@ -302,6 +308,16 @@ def test_torch_module_of_a_script_predicts_without_predict_fn(load: Any) -> None
     pytest.importorskip("torch")
     handlers = load("import torch\ndef model_fn(d): return torch.nn.Flatten(0)\n")
     assert json.loads(ask(handlers, "[[1, 2], [3, 4]]").body) == [1, 2, 3, 4]
+
+
+@pytest.mark.torch
+def test_import_of_torch_by_a_request_changes_no_later_request(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.delitem(sys.modules, "torch")
+    handlers = load("def model_fn(d): return 0\ndef predict_fn(data, model): return type(data).__name__\n")
+    first = ask(handlers, "[1, 2]")
+    monkeypatch.setitem(sys.modules, "torch", torch)  # as an import in predict_fn does
+    assert (first.body, ask(handlers, "[1, 2]").body) == (b'"ndarray"', b'"ndarray"')
 
 
 @pytest.mark.torch
