@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import cached_property
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -53,10 +54,11 @@ class Shown:
     def sum(self, name: str, rank: int) -> float:
         return sum(float(one.get(name, 0)) for one in self.timing(rank))
 
-    @property
+    @cached_property
     def samples_per_second(self) -> float:
-        """Of all ranks, over the whole run."""
-        return sum(self.sum("samples", rank) / self.sum("window", rank) for rank in range(RANKS))
+        """Of all ranks, in the steady part of the run. Each view has to show this figure."""
+        document = the_document(command_in(self.folder)("compare", self.job, self.job, "--json"), "compare")
+        return float(document["a"]["numbers"]["mean_samples_per_second"])
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +130,10 @@ def test_metrics_has_every_step_and_sample_of_each_rank(shown: Shown) -> None:
     for rank in range(RANKS):
         assert (shown.sum("steps", rank), shown.sum("samples", rank)) == (STEPS, STEPS * BATCH)
         assert len(shown.timing(rank)) >= 4
+    fastest = [max(one["samples"] / one["window"] for one in shown.timing(rank)) for rank in range(RANKS)]
+    whole = [shown.sum("samples", rank) / shown.sum("window", rank) for rank in range(RANKS)]
+    assert 0 < shown.samples_per_second <= sum(fastest)  # a mean of the windows' rates
+    assert shown.samples_per_second != pytest.approx(sum(whole))  # which the start and the end have lowered
     text = shown.run("metrics", "--openmetrics")
     values = dict(re.findall(r"^(\S+\{[^}]*\}) (\S+)$", text, re.MULTILINE))
     assert values[f'smdp_step{{job="{shown.job}"}}'] == str(STEPS)
