@@ -70,10 +70,14 @@ def with_model_found(client: Callable[[str], Any], described: Mapping[str, Any])
     before, folder, _ = place.key.partition(f"/{described['TrainingJobName']}/output/")
     try:
         listed = client("s3").list_objects_v2(Bucket=place.bucket, Prefix=before + folder)
+        keys = [str(one["Key"]) for one in listed.get("Contents", ())]
+        if listed.get("IsTruncated") and not any(one.startswith(place.key) for one in keys):
+            # The other outputs fill the answer; their names may come before the model's.
+            listed = client("s3").list_objects_v2(Bucket=place.bucket, Prefix=place.key, MaxKeys=1)
+            keys += [str(one["Key"]) for one in listed.get("Contents", ())]
     except (BotoCoreError, ClientError):
         return described
-    keys = [str(one["Key"]) for one in listed.get("Contents", ())]
-    if listed.get("IsTruncated") or any(one.startswith(place.key) for one in keys):
+    if any(one.startswith(place.key) for one in keys):
         return described
     return {**described, "ModelArtifacts": {}, _NO_RESULTS: bool(folder) and not keys}
 
