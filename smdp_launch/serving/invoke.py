@@ -117,7 +117,7 @@ def invoke_async(
     )
 
     arguments: dict[str, Any] = {"EndpointName": name, "InputLocation": str(where), "ContentType": content_type}
-    arguments["InvocationTimeoutSeconds"] = min(_LONGEST_ASYNC, max(1, math.ceil(timeout)))
+    arguments["InvocationTimeoutSeconds"] = max(1, math.ceil(min(_LONGEST_ASYNC, timeout)))
     if accept is not None:
         arguments["Accept"] = accept
 

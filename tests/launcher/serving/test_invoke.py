@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -22,7 +23,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
         yield made
 
 
-@pytest.mark.parametrize(("timeout", "sent"), [(1800, 1800), (0.5, 1), (7200, 3600)])
+@pytest.mark.parametrize(("timeout", "sent"), [(1800, 1800), (0.5, 1), (7200, 3600), (math.inf, 3600)])
 def test_asynchronous_request_has_the_accept_type_and_the_time_limit(cloud: Cloud, timeout: float, sent: int) -> None:
     cloud.s3.put_object(Bucket="bucket", Key="answer", Body=b"0.5\n")
     runtime = client_of(cloud.endpoint, "sagemaker-runtime")
