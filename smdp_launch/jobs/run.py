@@ -21,10 +21,11 @@ from smdp_launch.run_metrics.run import RunMetrics
 from smdp_launch.run_metrics.steady import has_step
 
 #: The status needs the events of this time only. If there is no step in it, those of the longer time. If there is none
-#: either although the workers are measured, the job may hang: all events.
+#: either although the workers are measured, the job may hang, and only the log of its last step has the report: ten
+#: times as long each time, so that the part that is read follows the time without a step and not the job's age.
 #: The network is probed at the start of training: later events are not searched for the result.
 _START, _BEFORE_START = timedelta(minutes=5), timedelta(minutes=2)
-_RECENT, _LONGER = timedelta(minutes=2), timedelta(minutes=20)
+_RECENT, _LONGER, _GROWTH = timedelta(minutes=2), timedelta(minutes=20), 10
 
 
 @dataclass(frozen=True)
@@ -86,21 +87,20 @@ def add_event(metrics: RunMetrics, event: JobEvent) -> None:
 
 
 def recent_metrics(clients: Clients, described: Description) -> RunMetrics | SmdpError:
-    """The numbers from the last minutes of a job's log, of a hanging job from all of it; or the error of reading it: a
-    job whose log cannot be read still has a status. Nothing is retried."""
-    once = replace(clients, retry_policy=SINGLE_TRY)
-    metrics = RunMetrics()
+    """The numbers from the last minutes of a job's log, of a hanging job from its last step on; or the error of reading
+    it: a job whose log cannot be read still has a status. Nothing is retried."""
+    once, end, before = replace(clients, retry_policy=SINGLE_TRY), end_of(described), _RECENT
     try:
-        for before in (_RECENT, _LONGER, None):
-            since = end_of(described) - before if before is not None else None
-            metrics = metrics_of(read_events(once, described.job, since))
+        while True:
+            metrics = metrics_of(read_events(once, described.job, end - before))
             windows = [one for rank in metrics.ranks.values() for one in rank.timing.windows]
             has_progress = metrics.step is not None or any(map(has_step, windows))
-            if has_progress or metrics.hang is not None or (before == _LONGER and not windows):
-                break
+            has_all = end - before < described.created or (before >= _LONGER and not windows)
+            if has_progress or metrics.hang is not None or has_all:
+                return metrics
+            before *= _GROWTH
     except SmdpError as error:
         return error
-    return metrics
 
 
 def network_of(clients: Clients, described: Description, recent: RunMetrics | SmdpError) -> NetworkReport | None:

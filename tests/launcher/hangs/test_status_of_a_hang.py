@@ -18,6 +18,10 @@ def line(at: float, prefix: str, event: str, **fields: Any) -> tuple[float, str]
     return at, f"[{prefix}] {json.dumps({'smdp_event': 1, 'event': event, **fields})}"
 
 
+def timing(at: int, steps: int) -> tuple[float, str]:
+    return line(at, "algo-1:0", "timing", rank=0, window=5.0, steps=steps, batches=steps, forward_s=5.0)
+
+
 def recent(lines: list[tuple[float, str]], until: float) -> tuple[RunMetrics, int]:
     """The numbers of a job that ended at this second, and how often the log was read."""
     service = ScriptedService()
@@ -35,9 +39,6 @@ def recent(lines: list[tuple[float, str]], until: float) -> tuple[RunMetrics, in
 
 @pytest.mark.parametrize(("lasts", "reads"), [(90, 1), (600, 2), (7200, 3)])
 def test_hang_is_found_however_long_it_lasts(lasts: int, reads: int) -> None:
-    def timing(at: int, steps: int) -> tuple[float, str]:
-        return line(at, "algo-1:0", "timing", rank=0, window=5.0, steps=steps, batches=steps, forward_s=5.0)
-
     ranks = [{"rank": 0, "idle_s": 60.0, "phase": "forward", "doing": "is in forward", "waits_for": []}]
     reported = line(1060, "algo-1", "hang", what="reported", limit=60, ranks=ranks)
     windows = [timing(at, 50 if at <= 1000 else 0) for at in range(5, 1000 + lasts, 5)]
@@ -45,6 +46,13 @@ def test_hang_is_found_however_long_it_lasts(lasts: int, reads: int) -> None:
     assert metrics.hang is not None
     assert datetime.fromtimestamp(metrics.hang.since, timezone.utc) == BEGAN + timedelta(seconds=1000)
     assert calls == reads
+
+
+def test_log_of_a_long_job_without_a_recent_step_is_not_read_to_its_start() -> None:
+    until = 86_400
+    metrics, calls = recent([timing(at, 50 if at <= until - 1800 else 0) for at in range(60, until, 60)], until)
+    assert (metrics.hang, calls) == (None, 3)
+    assert metrics.began == pytest.approx((BEGAN + timedelta(seconds=until, minutes=-200)).timestamp(), abs=60)
 
 
 def test_log_of_a_job_that_is_not_measured_is_not_read_to_its_start() -> None:
