@@ -24,7 +24,8 @@ _UNNAMED = "?"
 
 #: Events that only the entrypoint and the platform may send. From a worker or an unknown writer they are text.
 HOST_EVENTS = frozenset(
-    {"workers_started", "worker_exit", "host_failed", "checkpoints_restored", "fault", "resources", "network", "hang"}
+    {"workers_started", "worker_exit", "host_failed", "checkpoints_restored", "fault", "resources", "network"}
+    | {"hang", "hang_cause"}
 )
 #: Events that the engine of a rank may send about that rank.
 _ENGINE_EVENTS = frozenset({"engine", "timing"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -85,11 +85,18 @@ def reported(fields: Mapping[str, Any], host: str, at: float) -> tuple[HungRank,
     return tuple(one for one in found if one is not None)
 
 
-def cause_of(states: Iterable[HungRank]) -> Hang | None:
-    """The ranks that the others wait for: those that do not wait, else those that most ranks wait for."""
+def cause_of(states: Iterable[HungRank], causes: Collection[int] | None) -> Hang | None:
+    """The ranks that the others wait for.
+
+    Args:
+        causes: the ranks that the first host names. None before it names them, and in logs of older entrypoints: those
+            that do not wait, else those that most ranks wait for.
+    """
     ranks = sorted(states, key=lambda one: one.rank)
     if not ranks:
         return None
+    if causes is not None:
+        return Hang(tuple(one for one in ranks if one.rank in causes) or tuple(ranks))
     awaited = Counter(other for one in ranks for other in one.waits_for)
     most = max(awaited.values(), default=0)
     named = [one for one in ranks if not one.waits] or [one for one in ranks if awaited[one.rank] == most]

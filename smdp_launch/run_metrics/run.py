@@ -129,6 +129,7 @@ class RunMetrics:
     _reporter: str = ""  # the host whose worker reports them
     _heard: dict[str, float] = field(default_factory=dict)  # time of the last event of each host, by its own clock
     _hanging: dict[str, tuple[HungRank, ...]] = field(default_factory=dict)  # by host
+    _hang_causes: frozenset[int] | None = None  # the ranks that the first host names
 
     def add(self, name: str, fields: Mapping[str, Any], host: str, worker: int | None, time: float) -> None:
         """Add an event.
@@ -156,13 +157,18 @@ class RunMetrics:
             self.saves.add(fields)
         elif name == "result":
             self.results = dict(fields)
+        elif name == "hang_cause":
+            ranks = fields.get("ranks")
+            self._hang_causes = frozenset(one for one in ranks if type(one) is int) if isinstance(ranks, list) else None
         elif name in _MOMENTS:
             self._moment(Moment(at, host, worker, name, fields))
 
     @property
     def hang(self) -> Hang | None:
         """The hang that has been reported and is not over; None if there is none."""
-        return cause_of(one for ranks in self._hanging.values() for one in ranks)
+        if self.step is not None and self.steps is not None and self.step >= self.steps:
+            return None  # since the last step, the hosts no longer watch the ranks
+        return cause_of((one for ranks in self._hanging.values() for one in ranks), self._hang_causes)
 
     @property
     def steps_per_second(self) -> float | None:
@@ -250,6 +256,7 @@ class RunMetrics:
             self._hanging[moment.host] = reported(moment.fields, moment.host, moment.time)
         elif moment.name in ("hang", "workers_started"):
             self._hanging.pop(moment.host, None)
+            self._hang_causes = self._hang_causes if self._hanging else None
 
     def _step(self, fields: Mapping[str, Any], host: str, at: float) -> None:
         step = _count(fields, "step")

@@ -16,7 +16,7 @@ from smdp_launch.run_metrics.openmetrics import openmetrics
 from smdp_launch.run_metrics.run import PHASES, RunMetrics
 from smdp_launch.run_metrics.series import MetricSeries, Window, WindowSeries
 from smdp_launch.run_metrics.summary import number, numbers_json, progress_text, totals, totals_text
-from tests.support.numbers.run_events import BEGAN, HANG, metrics_of, run_events
+from tests.support.numbers.run_events import BEGAN, HANG, hang_reported, metrics_of, run_events
 
 
 def timing(window: float, **fields: float) -> dict[str, float]:
@@ -284,6 +284,42 @@ def test_hang_names_the_ranks_that_the_others_wait_for(ranks: Any, doing: str | 
     run.add("hang", {"what": "reported", "ranks": fields if ranks else ranks}, "algo-1", None, 1e300)
     assert (run.hang.doing if run.hang is not None else None) == doing
     assert progress_text(run) == ("" if doing is None else f"hangs since 23:59:59 UTC: {doing}")
+
+
+def test_first_host_names_the_ranks_of_a_hang() -> None:
+    run = RunMetrics()
+    waits = {0: [1], 1: [2], 2: [3], 3: []}
+    reports = [
+        hang_reported(host, BEGAN, **{f"rank_{rank}": ("exchange", "waits", waits[rank]) for rank in ranks})
+        for host, ranks in {"algo-1": (0, 1), "algo-2": (2, 3)}.items()
+    ]
+
+    def named(ranks: object) -> list[int]:
+        run.add("hang_cause", {"ranks": ranks}, "algo-1", None, BEGAN + 2)
+        return [one.rank for one in run.hang.ranks] if run.hang is not None else []
+
+    for report in reports:
+        run.add(*report)
+    assert (named([3]), named([2, 3, 9])) == ([3], [2, 3])
+    assert named([]) == named([9, True, "3"]) == [0, 1, 2, 3]
+    assert named(None) == [1, 2, 3]
+    assert named([3]) == [3]
+    run.add("hang", {"what": "over"}, "algo-2", None, BEGAN + 3)
+    assert run.hang is not None
+    assert [one.rank for one in run.hang.ranks] == [0, 1]
+    run.add("hang", {"what": "over"}, "algo-1", None, BEGAN + 3)
+    assert run.hang is None
+    run.add(*reports[1])
+    assert run.hang is not None
+    assert [one.rank for one in run.hang.ranks] == [3]
+
+
+def test_hang_ends_with_the_last_step() -> None:
+    run = metrics_of(HANG)
+    run.add("step", {"step": 99, "steps": 100}, "algo-1", 0, BEGAN + 120)
+    assert run.hang is not None
+    run.add("step", {"step": 100, "steps": 100}, "algo-1", 0, BEGAN + 121)
+    assert run.hang is None
 
 
 def test_mean_rates_leave_out_the_start_and_a_hang_at_the_end() -> None:

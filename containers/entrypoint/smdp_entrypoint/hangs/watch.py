@@ -3,10 +3,11 @@
     a rank makes no progress for its limit       the stacks of all processes, the event `hang`, and the cause in the log
     for twice its limit, if hangs end the job     the first host ends the job; the failure text names the cause
     a rank may compute after its last step        the job is ended up to `_LONGEST_DELAY_S` later
-    it makes progress again, or exits with 0      a line says so
+    it makes progress again, or exits with 0      a line and an event say so; also if the script reports its last step
 
 The supervisor's loop passes the lines and calls `turn`, which does not block: a thread reads the stacks. Each host
-sends what its ranks do to the first host, which names the rank that all others wait for.
+sends what its ranks do to the first host, which names the rank that all others wait for, in the log and in the event
+`hang_cause`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from smdp_entrypoint.contract.rank_layout import Layout
 from smdp_entrypoint.contract.settings import HangSettings
 from smdp_entrypoint.control.peers import Peers
 from smdp_entrypoint.control.reports import Report
-from smdp_entrypoint.hangs.cause import RankState, failure_text, state_messages, summary
+from smdp_entrypoint.hangs.cause import RankState, causes, failure_text, state_messages, summary
 from smdp_entrypoint.hangs.progress import EXCHANGE, IN_STEP, INPUT, OTHER, RankProgress
 from smdp_entrypoint.hangs.stacks import VARIABLE, ProcessStack, Stacks
 from smdp_entrypoint.hangs.work import Work
@@ -76,6 +77,7 @@ class HangWatch:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._states: dict[int, RankState] = {}  # on the first host: of the whole job
+        self._named: list[int] | None = None  # on the first host: the ranks of the last event `hang_cause`
         self._decide_at: float | None = None
         self._is_over = False  # the script has reported its last step, or the job ends
         self._work = Work()
@@ -106,19 +108,20 @@ class HangWatch:
             return
         now = time.monotonic()
         self._read_messages(now)
-        if self._is_over or self._peers.ending is not None:
+        if self._peers.ending is not None:
             return
-        hanging = self._hanging(now, 1)
+        self._name_causes()
+        hanging = [] if self._is_over else self._hanging(now, 1)
         if self._reported_at is not None and not hanging:
             # Ranks that have only been killed, as when the job is stopped, have hung until their end.
-            progressed = any((one.last or 0.0) > self._reported_at for one in self._ranks.values())
+            progressed = self._is_over or any((one.last or 0.0) > self._reported_at for one in self._ranks.values())
             is_reporting = self._thread is not None and self._thread.is_alive()
             if progressed and not is_reporting:  # else the report would follow its end
                 self._resume(now)
         elif self._reported_at is None and hanging:
             self._reported_at = now
             self._start_thread(now)
-        if self._settings.action == "end":
+        if self._settings.action == "end" and not self._is_over:
             self._handle_end(hanging, now)
 
     def finish(self) -> None:
@@ -146,8 +149,10 @@ class HangWatch:
             own = set(self._ranks)
             self._states = {rank: state for rank, state in self._states.items() if rank not in own}
         self._send({"hang": "over"})
-        do = "make progress again" if self._running() else "have exited successfully"
-        self._console.say(f"hang: the ranks of this host {do}, {lasted:.0f} s after the report")
+        why = f"the ranks of this host {'make progress again' if self._running() else 'have exited successfully'}"
+        if self._is_over:
+            why = "the script has reported its last step"
+        self._console.say(f"hang: {why}, {lasted:.0f} s after the report")
         self._console.event("hang", what="over", seconds=round(lasted, 1))
 
     # --- What is reported ---
@@ -230,6 +235,15 @@ class HangWatch:
         if self._is_first:
             with self._lock:
                 self._states.update((state.rank, state) for state in states)
+
+    def _name_causes(self) -> None:
+        """Only the first host knows the states of all hosts. Other views of the hang name the ranks of its event."""
+        with self._lock:
+            states = list(self._states.values())
+        named = sorted(state.rank for state in causes(states)) if states else None
+        if named is not None and named != self._named:
+            self._console.event("hang_cause", ranks=named)
+        self._named = named
 
     def _read_messages(self, now: float) -> None:
         for host, fields in self._peers.hang_messages():

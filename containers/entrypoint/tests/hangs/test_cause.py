@@ -136,5 +136,6 @@ def test_cause_is_named_once_the_states_of_a_whole_host_have_arrived(tmp_path: P
         watch.finish()
         console.drain()
     peers.leave()
-    (line,) = (tmp_path / "log").read_text().splitlines()
+    line, event = (tmp_path / "log").read_text().splitlines()
+    assert '"hang_cause"' in event
     assert line.endswith("(of the hosts algo-2, algo-3)")

@@ -92,6 +92,17 @@ def test_hang_is_over_if_the_script_exits_successfully(host: Host, tmp_path: Pat
     assert "hang: the ranks of this host have exited successfully" in host.text
 
 
+def test_hang_is_over_if_the_script_reports_its_last_step(host: Host, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    host.job(WAITS.replace("steps(20, 40)", "steps(40, 41, of=40)")).start(GO=str(go), **LIMITS)
+    host.wait_for_line('"what": "reported"')
+    go.touch()
+    assert host.wait() == 0, host.text
+    assert [event["what"] for event in host.events("hang")] == ["reported", "over"]
+    assert "hang: the script has reported its last step, " in host.text
+    assert [event["ranks"] for event in host.events("hang_cause")] == [[0]]
+
+
 def test_rank_that_never_returns_to_python_is_reported_and_ends_the_job(host: Host) -> None:
     assert host.job(NATIVE).run(SMDP_HANG="end", **LIMITS) == 1
     first, *stack = host.failure.splitlines()
@@ -245,3 +256,5 @@ while True:
     for one in hosts:
         assert one.failure.startswith("hang: rank 1 on algo-2 has made no progress for"), one.text
         assert "in stop" in one.failure
+    assert hosts[0].events("hang_cause")[-1]["ranks"] == [1]
+    assert hosts[1].events("hang_cause") == []

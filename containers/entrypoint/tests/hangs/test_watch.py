@@ -39,8 +39,8 @@ class OneHost(Peers):
 
 
 class Watched:
-    def __init__(self, watch: HangWatch, peers: OneHost, clock: SimpleNamespace) -> None:
-        self.watch, self.peers, self._clock = watch, peers, clock
+    def __init__(self, watch: HangWatch, peers: OneHost, clock: SimpleNamespace, log: Path) -> None:
+        self.watch, self.peers, self._clock, self._log = watch, peers, clock, log
 
     def turns(self, seconds: int, *, wait: bool = True) -> None:
         """`wait`: for the thread that reports a hang."""
@@ -56,6 +56,11 @@ class Watched:
     def timing(self, rank: int, **fields: Any) -> None:
         event = {"smdp_event": 1, "event": "timing", "rank": rank, "window": 5.0, **fields}
         self.watch.line(rank, json.dumps(event), by_engine=True)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        texts = [line.partition("] ")[2] for line in self._log.read_text().splitlines()]
+        events = [json.loads(text) for text in texts if text.startswith('{"smdp_event":')]
+        return [event for event in events if event["event"] == name]
 
     @property
     def ends_the_job(self) -> bool:
@@ -79,7 +84,7 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         watch = HangWatch(settings, layout, MlTree(tmp_path), Console(log.fileno(), host), peers, lambda: running)
         monkeypatch.setattr(watch._stacks, "read", lambda workers: [])
         made.append(watch)
-        return Watched(watch, peers, clock)
+        return Watched(watch, peers, clock, tmp_path / "log")
 
     yield create
     for watch in made:
@@ -93,8 +98,8 @@ def trained(host: Watched, rank: int) -> None:
         host.turns(5)
 
 
-def hanging(rank: int, host: str) -> dict[str, Any]:
-    (message,) = state_messages([RankState(rank, host, 61.0, 0.4, "exchange", (0,), "barrier")])
+def hanging(rank: int, host: str, *waits_for: int) -> dict[str, Any]:
+    (message,) = state_messages([RankState(rank, host, 61.0, 0.4, "exchange", waits_for or (0,), "barrier")])
     return message
 
 
@@ -247,3 +252,29 @@ def test_end_of_a_hang_is_sent_after_its_report(
     host.turns(2)
     kinds = [fields["hang"] for fields in host.peers.sent]
     assert kinds[-2:] == ["reported", "over"]
+
+
+@pytest.mark.parametrize("host", ["algo-1", "algo-2"])
+def test_last_step_on_another_host_ends_the_hang(watched: Callable[[str], Watched], host: str) -> None:
+    one, other = watched(host), {"algo-1": "algo-2", "algo-2": "algo-1"}[host]
+    trained(one, HOSTS.index(host))
+    one.turns(70)
+    one.says(other, hang="last step")
+    one.turns(100)
+    assert [event["what"] for event in one.events("hang")] == ["reported", "over"]
+    assert not one.ends_the_job
+
+
+def test_first_host_names_the_ranks_that_all_hosts_wait_for_in_an_event(watched: Callable[[str], Watched]) -> None:
+    first = watched("algo-1")
+    trained(first, 0)
+    first.timing(0, exchange_s=5.0, waits_for=[1], operation="barrier")
+    first.turns(70)
+    first.says("algo-2", **hanging(1, "algo-2", 2))
+    first.turns(5)
+    (last,) = state_messages([RankState(2, "algo-3", 61.0, 0.4, "exchange")])
+    first.says("algo-3", **last)
+    first.turns(5)
+    first.says("algo-3", hang="over")
+    first.turns(5)
+    assert [event["ranks"] for event in first.events("hang_cause")] == [[], [2], []]
