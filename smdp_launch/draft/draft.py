@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from smdp_launch.catalog.engines import Engine
-from smdp_launch.draft.data import find_data
+from smdp_launch.draft.data import find_data, may_read_data
 from smdp_launch.draft.entry import unreadable
 from smdp_launch.draft.framework import Choice, choose_build, choose_engine, choose_framework
 from smdp_launch.draft.hyperparameters import Hyperparameter, hyperparameters
@@ -22,7 +22,7 @@ from smdp_launch.source.commandline.options import Option, Value, is_taken_for_a
 from smdp_launch.source.ignore import IGNORE_FILE
 from smdp_launch.source.requirements import REQUIREMENTS_FILE, read_requirements
 from smdp_launch.source.scan import SourceTree
-from smdp_launch.source.script.modules import command_line_of, read_with_imports
+from smdp_launch.source.script.modules import command_line_of, is_complete, read_with_imports
 from smdp_launch.source.script.program import Program
 from smdp_launch.source.script.script import Script
 
@@ -76,7 +76,7 @@ def make_draft(tree: SourceTree, entry: str, job_file: Path, engine: Engine | No
     data = find_data(channels or ["train"], [home, tree.folder.absolute()])
     program = Program(scripts)
     needed = list(needs(program, requirements, _PYTHON)) if framework == "pytorch" else []
-    if not channels and (data or program.may_read_data):
+    if not channels and (data or may_read_data(program, is_complete(tree, scripts))):
         channels = ["train"]
     return Draft(
         name=name or job_name(tree.folder.resolve().name),

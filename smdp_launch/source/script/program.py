@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
@@ -17,11 +16,6 @@ _NOT_PLAIN = (
     *("smdistributed.modelparallel", "torch.distributed.run", "torch.distributed.launch", "torch.distributed.elastic"),
     "sagemaker.pytorch",
 )
-#: Variables and folders with the job's data.
-_INPUT = re.compile(r"SM_(CHANNEL|INPUT|TRAINING_ENV)|/opt/ml(/input|/?$)")
-#: Words of options with a path to data, and of options with other paths.
-_DATA = re.compile(r"data|train|corpus|input|path|dir|file|folder|root", re.IGNORECASE)
-_NO_DATA = re.compile(r"out|model|checkpoint|ckpt|log|save|cache|config|result|resume", re.IGNORECASE)
 _MANAGED = ("Trainer", "TrainingArguments", "HfArgumentParser", "Accelerator")
 
 
@@ -55,16 +49,6 @@ class Program:
         if not self.scripts or any(one.problem is not None or one.training.is_dynamic for one in self.scripts.values()):
             return False
         return all(self._is_plain(one.name, name) for name, file in self.files for one in file.imports)
-
-    @cached_property
-    def may_read_data(self) -> bool:
-        """Whether the program may read data from a path that the job sets, in the environment or in an option."""
-        scripts = self.scripts.values()
-        names = [one.name for script in scripts for one in (*script.environment, *script.literal_paths)]
-        options = [one.name for script in scripts for one in script.options]
-        is_read = bool(scripts) and all(one.problem is None for one in scripts)
-        is_option = any(_DATA.search(one) and not _NO_DATA.search(one) for one in options)
-        return not is_read or is_option or any(_INPUT.match(one) for one in names)
 
     @property
     def sets_nodes_of_lightning(self) -> bool:

@@ -79,16 +79,31 @@ def test_default_engine_supports_the_pinned_version(tmp_path: Path) -> None:
     [
         ("print(1)\n", None),
         (f"{OPTION}'--output_dir')\n", None),
+        (f"{OPTION}'--lr', type=float)\n", None),
+        (f"{OPTION}'--loss', choices=['l1', 'l2'])\n", None),
+        ("import os\nprint(os.environ.get('LOCAL_RANK'), 'RANK' in os.environ)\n", None),
         (f"{OPTION}'--train-file')\n", ["train"]),
+        (f"{OPTION}'--images')\n", ["train"]),
+        ("import os\nprint(os.environ['DATA_DIR'])\n", ["train"]),
+        ("import os\nprint(os.environ[f'SM_CHANNEL_{x}'])\n", ["train"]),
+        ("import fire\ndef main(data_path): pass\nfire.Fire(main)\n", ["train"]),
+        ("import hydra\n@hydra.main(config_path='conf')\ndef main(cfg): print(cfg.root)\nmain()\n", ["train"]),
+        ("import transformers\na = transformers.HfArgumentParser(A)\n", ["train"]),
+        ("import sagemaker_training.environment as e\nprint(e.Environment().channel_input_dirs)\n", ["train"]),
+        ("from pathlib import Path\nprint(Path('/opt') / 'ml' / 'input')\n", ["train"]),
+        ("import yaml\nprint(yaml.safe_load(open('conf.yaml')))\n", ["train"]),
         ("import os\nprint(os.environ['SM_INPUT_DIR'])\n", ["train"]),
         ("import os\nprint(os.environ['SM_CHANNEL_TEST'])\n", ["test"]),
     ],
 )
-def test_script_that_reads_no_channel_gets_none(tmp_path: Path, script: str, channels: list[str] | None) -> None:
+def test_only_script_whose_input_is_wholly_read_gets_no_channel(
+    tmp_path: Path, script: str, channels: list[str] | None
+) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "train.py").write_text(f"import torch\n{script}")
     job = drafted(tmp_path, Path("src"))
     assert list(job["channels"]) == channels if channels is not None else "channels" not in job
+    assert ("silence" in job) == (channels is None)
     local = run(tmp_path, "launch", "--local", "--dry-run")
     assert (local.returncode, "SMDP407" in local.stderr) == ((0, False) if channels is None else (3, True))
 
