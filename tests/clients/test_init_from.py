@@ -53,6 +53,12 @@ estimator = PyTorch(
 )
 estimator.fit({"train": TrainingInput("s3://bucket/train", input_mode="FastFile")}, wait=False)
 """,
+    "pytorchddp": """
+PyTorch(
+    framework_version="2.0.1", py_version="py310", instance_type="ml.p4d.24xlarge",
+    distribution={"pytorchddp": {"enabled": True, "custom_mpi_options": "-verbose"}}, **common,
+).fit({"train": "s3://bucket/train"}, wait=False)
+""",
     "torch_distributed": """
 estimator = PyTorch(
     framework_version="2.5.1", py_version="py311", instance_type="ml.g5.12xlarge", volume_size=200,

@@ -59,12 +59,14 @@ def _put_engine(job: SdkJob, found: Found, wanted: Engine | None, is_trainer: bo
     type_ = job.values.get(("compute", "instance_type"))
     is_cpu = isinstance(type_, str) and has_no_accelerators(type_)
     given = found.made.get("distributed") or found.made.get("distribution") or found.made.get("distributions")
-    unsupported = None if is_trainer else estimator.enabled_distribution(found.made)
+    enabled = None if is_trainer else estimator.enabled_distribution(found.made)
     selected = wanted or meant or ("smdistributed" if found.made.name == "TensorFlow" else "nccl")
     if selected == "nccl" and is_cpu and wanted is None:
         selected = "gloo"
-    if meant is None and unsupported is not None:
-        job.notes.append(_without_engine(unsupported, selected, found.made.name == "TensorFlow"))
+    if enabled == "pytorchddp":
+        job.notes.append(_with_mpirun(selected))
+    elif meant is None and enabled is not None:
+        job.notes.append(_without_engine(enabled, selected, found.made.name == "TensorFlow"))
     elif meant is None and given:
         job.notes.append(f"engine {selected}: the job file has nothing like `{shortened(source_of(given))}`")
     elif meant is None:
@@ -76,6 +78,13 @@ def _put_engine(job: SdkJob, found: Found, wanted: Engine | None, is_trainer: bo
         job.put(at, options)
     elif options is not None:
         job.notes.append(f"{'.'.join(at)} is not set: engine {selected} has no such option")
+
+
+def _with_mpirun(engine: str) -> str:
+    note = f"engine {engine}: for pytorchddp, the SDK starts the script with mpirun and AWS's library"
+    if engine != "smdistributed":
+        return f"{note}; this engine does not"
+    return f"{note}; engine: nccl, for scripts with the backend nccl, starts it with torchrun"
 
 
 def _without_engine(distribution: str, engine: str, is_tensorflow: bool) -> str:

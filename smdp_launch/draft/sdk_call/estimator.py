@@ -34,8 +34,6 @@ _NUMBERS: dict[str, At] = {
     "keep_alive_period_in_seconds": ("compute", "keep_alive"),
     "max_retry_attempts": ("compute", "retries"),
 }
-#: The distributions of torch.distributed.
-_TORCH_DISTRIBUTED = ("torch_distributed", "pytorchddp", "pytorch_ddp")
 
 
 def read_estimator(found: Found) -> SdkJob:
@@ -123,10 +121,9 @@ def distribution_of(found: Found) -> tuple[str | None, Any]:
         return None, None
     library = switch.get("smdistributed")
     parallel = library.get("dataparallel") if isinstance(library, Mapping) else None
-    engines = {"smdistributed": parallel, **{one: switch.get(one) for one in _TORCH_DISTRIBUTED}}
-    for name, chosen in engines.items():
+    engines = {"smdistributed": parallel or switch.get("pytorchddp"), "nccl": switch.get("torch_distributed")}
+    for engine, chosen in engines.items():
         if isinstance(chosen, Mapping) and chosen.get("enabled") is True:
-            engine = "nccl" if name in _TORCH_DISTRIBUTED else name
             return engine, chosen.get("custom_mpi_options") or None
     return None, None
 

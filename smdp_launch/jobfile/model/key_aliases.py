@@ -38,7 +38,7 @@ _SDK = {
     "output_kms_key": "encryption.output_key",
     "output_path": "output.s3",
     "py_version": "framework.python",
-    "pytorchddp": "engine: nccl",
+    "pytorchddp": "engine: smdistributed",
     "pytorch_version": "framework.version",
     "role_arn": "role",
     "security_group_ids": "network.security_groups",

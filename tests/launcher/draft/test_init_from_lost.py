@@ -221,6 +221,22 @@ def test_distribution_without_an_engine_is_reported(
     assert note in notes(ran)
 
 
+@pytest.mark.parametrize(
+    ("options", "engine", "note"),
+    [
+        ([], "smdistributed", "engine: nccl, for scripts with the backend nccl, starts it with torchrun"),
+        (["--engine", "nccl"], "nccl", "this engine does not"),
+    ],
+)
+def test_pytorchddp_is_aws_library_and_its_launcher_is_reported(
+    tmp_path: Path, options: list[str], engine: str, note: str
+) -> None:
+    ran, job = drafted(tmp_path, "x.py", CALL.replace("torch_distributed", "pytorchddp"), *options)
+    assert job["engine"] == engine
+    start = f"engine {engine}: for pytorchddp, the SDK starts the script with mpirun and AWS's library"
+    assert [one for one in notes(ran) if one.startswith("engine")] == [f"{start}; {note}"]
+
+
 def test_long_value_in_a_note_is_cut_with_dots(tmp_path: Path) -> None:
     text = CALL.replace('{"torch_distributed": {"enabled": True}}', f"settings[{'x' * 100!r}]")
     ran, _ = drafted(tmp_path, "x.py", text)
@@ -274,7 +290,7 @@ est.fit({INPUTS})
 def test_unpacked_values_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
     text = f"est = {CALL[:-1]} hyperparameters={{'epochs': 1, **more}}, **settings)\nest.fit({INPUTS})\n"
     ran, job = drafted(tmp_path, "x.py", text)
-    assert job["script"]["hyperparameters"] == {"epochs": 1}
+    assert job["script"]["hyperparameters"] == {"epochs": "your-epochs"}  # more may have an entry of this name
     assert notes(ran) == [
         "script.hyperparameters may lack entries: `**more` cannot be read from the file",
         "not taken over: **settings in line 5",

@@ -96,7 +96,7 @@ est.fit()
         "`est.set_` in line 15",
     ]
     assert (job["compute"]["max_run"], job["compute"]["instance_count"]) == (3600, 2)
-    assert job["script"]["hyperparameters"] == {"epochs": "your-epochs", "lr": 0.1}
+    assert job["script"]["hyperparameters"] == {"epochs": "your-epochs", "lr": "your-lr"}
     assert "script.hyperparameters may lack entries: `**loaded()` cannot be read from the file" in notes(ran)
 
 
@@ -213,7 +213,7 @@ def test_arguments_after_the_known_positions_are_reported(tmp_path: Path) -> Non
 
 def test_options_of_mpirun_are_reported_with_another_engine(tmp_path: Path) -> None:
     text = CALL.replace("torch_distributed", "pytorchddp").replace("True}", "True, 'custom_mpi_options': '-x A'}")
-    ran, _ = drafted(tmp_path, "x.py", text.replace("MORE", ""))
+    ran, _ = drafted(tmp_path, "x.py", text.replace("MORE", ""), "--engine", "nccl")
     assert "engine_options.custom_mpi_options is not set: engine nccl has no such option" in notes(ran)
 
 
