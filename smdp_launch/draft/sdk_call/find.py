@@ -35,7 +35,7 @@ _POSITIONS = {
         *("sagemaker_session", "hyperparameters", "tags", "subnets", "security_group_ids"),
     ),
 }
-#: A call with one of these arguments is the SDK's: other packages have classes of these names.
+#: A call with one of these arguments is the SDK's, without an import of it: other packages have classes of these names.
 _ARGUMENTS = frozenset(
     {"entry_point", "source_dir", "instance_type", "train_instance_type", "image_uri", "training_image", "source_code"}
 )
@@ -92,10 +92,13 @@ def find_call(path: Path) -> Found:
     """
     tree, cells, skipped = _read(path)
     values = Values(tree, lambda line: _place(line, cells))
-    calls = sorted(_making(tree), key=lambda one: (one.lineno, one.col_offset))
+    named = sorted(_named_as_in_the_sdk(tree), key=lambda one: (one.lineno, one.col_offset))
+    imported = _imported(tree)
+    calls = [one for one in named if _is_of_the_sdk(one, imported)]
     if not calls:
         what = f"{', '.join(ESTIMATORS)} or {TRAINER} of the SageMaker Python SDK"
-        raise Unreadable(f"{path} has no call of {what}{_but(skipped)}")
+        other = f"; {_unlike_the_sdk(named[0], cells)}" if named else ""
+        raise Unreadable(f"{path} has no call of {what}{other}{_but(skipped)}")
     first = calls[0]
     chain = {name: values.arguments(call) for name, call in _chained(tree, first).items()}
     tuners = _tuners(tree, first, calls[1:])
@@ -167,12 +170,34 @@ def _source(cell: Any) -> str:
     return "\n".join("" if _MAGIC.match(line) else line for line in text.split("\n"))
 
 
-def _making(tree: ast.Module) -> Iterator[ast.Call]:
+def _named_as_in_the_sdk(tree: ast.Module) -> Iterator[ast.Call]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and tail(node.func) in (*ESTIMATORS, TRAINER):
-            named = {one.arg for one in node.keywords}
-            if named & _ARGUMENTS or None in named:
-                yield node
+            yield node
+
+
+def _imported(tree: ast.Module) -> set[str]:
+    """The names that the file imports from the SDK."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {one.asname or "sagemaker" for one in node.names if one.name.split(".")[0] == "sagemaker"}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "sagemaker":
+            names |= {one.asname or one.name for one in node.names}
+    return names
+
+
+def _is_of_the_sdk(call: ast.Call, imported: set[str]) -> bool:
+    named = {one.arg for one in call.keywords}
+    return bool(named & _ARGUMENTS) or None in named or dotted(call.func).partition(".")[0] in imported
+
+
+def _unlike_the_sdk(call: ast.Call, cells: list[_Cell]) -> str:
+    names = ", ".join(sorted(_ARGUMENTS))
+    return (
+        f"the {tail(call.func)} in {_place(call.lineno, cells)} is not imported from sagemaker, and has none of these "
+        f"arguments by name: {names}"
+    )
 
 
 def _place(line: int, cells: list[_Cell]) -> str:

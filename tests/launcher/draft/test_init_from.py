@@ -218,6 +218,11 @@ def test_errors_of_the_call_are_reported_after_the_file_is_written(tmp_path: Pat
         ("x.ipynb", "{}", "x.ipynb is no notebook of Jupyter"),
         ("x.ipynb", notebook("def f(:"), "; cell 2 cannot be read as Python"),
         ("x.py", "tf.estimator.Estimator(model_fn=f)\n", "has no call of"),
+        (
+            "x.py",
+            "from x import Estimator\n\nEstimator(image, role, 2)\n",
+            "; the Estimator in line 3 is not imported from sagemaker, and has none of these arguments by name: ",
+        ),
     ],
 )
 def test_file_without_a_call_is_refused(tmp_path: Path, name: str, text: str, message: str) -> None:
