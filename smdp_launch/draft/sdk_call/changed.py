@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, TypeGuard
 
 from smdp_launch.draft.sdk_call.aliases import Aliases, text_of
 from smdp_launch.draft.sdk_call.blocks import begin_of
+from smdp_launch.draft.sdk_call.names import Variable
 from smdp_launch.draft.sdk_call.order import Assigned, Order
-from smdp_launch.draft.sdk_call.values import Made, Values
+from smdp_launch.draft.sdk_call.values import Made, Values, merge
 from smdp_launch.secret_forms import without_forms
 from smdp_launch.source.syntax.scopes import tail
 
@@ -33,10 +34,10 @@ _StepsTo = Callable[[ast.expr, _Change], list[_Step] | None]
 
 
 class _Part(NamedTuple):
-    """A variable with a mapping that an argument gives to the object, and the scope of the variable."""
+    """An argument that gives a mapping to the object, and the variables that may have this mapping."""
 
     argument: str
-    scope: ast.AST | None
+    variables: frozenset[Variable]
 
 
 def changed(
@@ -62,8 +63,10 @@ def changed(
 
     def steps_to(one: ast.expr, at: _Change) -> list[_Step] | None:
         """The steps from the object to ``one``: none for the object itself; None if it is no part of the object."""
-        if isinstance(one, ast.Name) and one.id in parts and values.scope(one) is parts[one.id].scope:
-            return [parts[one.id].argument]
+        variables = values.variables(one) if isinstance(one, ast.Name) else frozenset()
+        for part in parts.values():
+            if variables & part.variables:
+                return [part.argument]
         return [] if text_of(one) in owners or aliases.has(one, at) else None
 
     for node, target, owner, steps in _changes(tree, owners, steps_to):
@@ -108,7 +111,7 @@ def _parts(call: ast.Call, values: Values) -> dict[str, _Part]:
     """The names of mappings that the object takes over without a copy."""
     shared = _SHARED.get(tail(call.func), ())
     given = [(one.arg, one.value) for one in call.keywords if one.arg in shared and isinstance(one.value, ast.Name)]
-    return {one.id: _Part(argument, values.scope(one)) for argument, one in given}
+    return {one.id: _Part(argument, values.variables(one)) for argument, one in given}
 
 
 def _changes(tree: ast.Module, owners: set[str], steps_to: _StepsTo) -> list[_Found]:
@@ -191,4 +194,6 @@ def _merged(made: Made, name: str | None, more: Mapping[Any, Any], place: str) -
     old = made.named.get(name or "")
     if name is None or not (old is None or isinstance(old, dict)):
         return None
-    return made.changed(name, {**(old or {}), **more}, place)
+    entries = dict(old or {})
+    merge(entries, more, name)
+    return made.changed(name, entries, place)

@@ -10,12 +10,10 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from smdp_launch.draft.sdk_call.blocks import CONDITIONAL, FUNCTIONS, LOOPS, Block, Blocks, Point, begin_of
+from smdp_launch.draft.sdk_call.blocks import FUNCTIONS, LOOPS, Block, Blocks, Point, begin_of, is_conditional
 from smdp_launch.draft.sdk_call.names import Binding, Event
 
 _CONDITIONS = (ast.If, ast.While, ast.IfExp)
-#: The parts of a conditional block that run once.
-_ALWAYS = ("test", "iter")
 _END = (sys.maxsize, 0)
 
 #: The value of a condition; None if only a run knows it.
@@ -117,7 +115,7 @@ class Flow:
         for one, field in self._blocks.around(node):
             if one is function:
                 break
-            if not isinstance(one, CONDITIONAL) or field in _ALWAYS:
+            if not is_conditional((one, field)) or (isinstance(one, ast.Return) and not self._may_run(one, truth)):
                 continue
             is_true = truth(one) if isinstance(one, _CONDITIONS) else None
             if is_true is not None and is_true != (field == "body"):
@@ -125,6 +123,9 @@ class Flow:
             if is_true is None or isinstance(one, LOOPS):
                 found.add((one, "body" if field == "target" else field))
         return frozenset(found)
+
+    def _may_run(self, node: ast.AST, truth: Truth) -> bool:
+        return self._conditional(node, truth) is not None
 
     def _defined(self, use: ast.AST, scope: ast.AST) -> Point:
         """Where the function of ``use`` is defined in ``scope``."""

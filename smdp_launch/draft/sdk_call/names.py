@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +13,9 @@ from smdp_launch.source.syntax.scopes import Function, dotted
 #: Nodes whose names are not seen outside of them.
 _SCOPES = (*FUNCTIONS, ast.Lambda, ast.ClassDef, *COMPREHENSIONS)
 #: Methods that change a mapping or a list in another way than ``update``, ``pop`` and ``setdefault``.
-_METHODS = ("popitem", "clear", "append", "extend", "insert", "remove", "sort", "reverse")
+_METHODS = ("popitem", "clear", "insert", "remove", "sort", "reverse")
+#: A name and the scope that binds it; None if the file does not bind it.
+Variable = tuple[str, ast.AST | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +50,12 @@ class Change(Event):
     """A mapping, a list or an object changes.
 
     Args:
-        kind: an entry is set, or set if there is none, or removed; the entries of another mapping are added; an
-            attribute of an object is set.
-        key: of the entry, or the attribute's name; None for ``merge``.
+        kind: an entry is set, or set if there is none, or removed; the entries of another mapping are added; a list
+            gets more elements at its end; an attribute of an object is set.
+        key: of the entry, or the attribute's name; None for ``merge`` and ``append``.
     """
 
-    kind: Literal["set", "default", "remove", "merge", "attribute"]
+    kind: Literal["set", "default", "remove", "merge", "append", "attribute"]
     key: ast.expr | None
 
 
@@ -62,7 +64,7 @@ class Names:
 
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
-        self._bound: dict[tuple[str, ast.AST], list[Binding]] = {}
+        self._bound: dict[Variable, list[Binding]] = {}
         self._changed: dict[str, list[Change]] = {}
         nodes = list(ast.walk(blocks.tree))
         self._global = {
@@ -81,12 +83,14 @@ class Names:
             elif isinstance(node, ast.Call):
                 self._add(*_called(node))
             elif isinstance(node, FUNCTIONS):
-                self._add(*_parameters(node, blocks.calls(node)))
+                calls = blocks.calls(node)
+                self._add(*_parameters(node, calls, not blocks.is_passed(node)))
             elif isinstance(node, ast.Lambda):
                 self._add(*(Binding(one.arg, node.body, begin_of(node), None, node) for one in node.args.args))
         for node in nodes:
             if isinstance(node, FUNCTIONS):
                 self._add(*self._passed(node))
+        self._same = self._aliases()
 
     def events(self, name: ast.Name) -> list[Event]:
         """The events of the variable that ``name`` stands for at its place."""
@@ -97,8 +101,33 @@ class Names:
         first = min(one.after for one in bound)
         # An import of all names may bind the name, too, but no name that has a value already.
         stars = [one for one in self._bound.get(("*", scope), ()) if one.after < first]
-        changes = [one for one in self._changed.get(name.id, ()) if self.scope(name.id, one.node) is scope]
+        changes = self._changes(name.id, scope)
+        for other in self.same(name.id, scope):
+            if other != (name.id, scope):
+                more = [one for one in self._bound[other] if _is_augmented(one)]
+                changes += [Change(one.name, one.node, one.after, None, "append", None) for one in more]
+                changes += self._changes(*other)
         return [*stars, *bound, *changes]
+
+    def _changes(self, name: str, scope: ast.AST | None) -> list[Change]:
+        return [one for one in self._changed.get(name, ()) if self.scope(name, one.node) is scope]
+
+    def _aliases(self) -> dict[Variable, dict[Variable, None]]:
+        """The variables that may be the same mapping or list, as after ``a = b``, for each of them."""
+        same: dict[Variable, dict[Variable, None]] = {}
+        for at, bound in self._bound.items():
+            for one in bound:
+                value = one.value if isinstance(one.node, ast.Name) else None  # a parameter's changes are known
+                scope = self.scope(value.id, value) if isinstance(value, ast.Name) else None
+                if isinstance(value, ast.Name) and scope is not None:
+                    other = (value.id, scope)
+                    group = same.get(at, {at: None}) | same.get(other, {other: None})
+                    same |= dict.fromkeys(group, group)
+        return same
+
+    def same(self, name: str, scope: ast.AST | None) -> Collection[Variable]:
+        """The variable, and those that may be the same mapping or list."""
+        return self._same.get((name, scope), [(name, scope)])
 
     def scope(self, name: str, node: ast.AST) -> ast.AST | None:
         """The scope that binds the name; None if the file does not bind it."""
@@ -124,7 +153,7 @@ class Names:
                 given = _argument(call, name, position)
                 for one in self._changed.get(name, ()) if isinstance(given, ast.Name) else ():
                     if self.scope(name, one.node) is function and isinstance(given, ast.Name):
-                        kind = one.kind if one.kind in ("merge", "attribute") else "set"
+                        kind = one.kind if one.kind in ("merge", "append", "attribute") else "set"
                         found.append(Change(given.id, call.func, end_of(call), None, kind, one.key))
         return found
 
@@ -146,6 +175,11 @@ def _stored(node: ast.AST) -> Iterator[tuple[ast.AST, ast.expr | None, Point]]:
                 yield from ((one, each, end) for one, each in zip(target.elts, value.elts, strict=False))
         else:
             yield target, value, end
+
+
+def _is_augmented(binding: Binding) -> bool:
+    """Whether the binding changes a mapping or a list itself, as ``a |= b`` does."""
+    return isinstance(binding.value, ast.BinOp) and binding.value.left is binding.node
 
 
 def _event(
@@ -182,6 +216,8 @@ def _called(call: ast.Call) -> Iterator[Change]:
         yield Change(name, call.func, end, value, "remove" if method == "pop" else "default", call.args[0])
     elif method in (*_METHODS, "pop"):
         yield Change(name, call.func, end, None, "merge", None)
+    elif method in ("append", "extend"):
+        yield Change(name, call.func, end, None, "append", None)
 
 
 def _declared(function: Function) -> Iterator[tuple[str, Point, int | None, ast.expr | None]]:
@@ -196,11 +232,16 @@ def _declared(function: Function) -> Iterator[tuple[str, Point, int | None, ast.
         yield one.arg, (one.lineno, one.col_offset), None, default
 
 
-def _parameters(function: Function, calls: Sequence[ast.Call]) -> Iterator[Binding]:
-    """The parameters, with the value from the file's only call of the function, or with their default."""
+def _parameters(function: Function, calls: Sequence[ast.Call], are_all: bool) -> Iterator[Binding]:
+    """The parameters, with the value from the only call of the function, or with their default.
+
+    Args:
+        are_all: no other code calls the function.
+    """
     inside = function.body[0]
     for name, place, position, default in _declared(function):
-        yield Binding(name, inside, place, _value(function, name, position, default, calls), function)
+        value = _value(function, name, position, default, calls) if are_all else None
+        yield Binding(name, inside, place, value, function)
     rest = (one for one in (function.args.vararg, function.args.kwarg) if one is not None)
     yield from (Binding(one.arg, inside, (one.lineno, one.col_offset), None, function) for one in rest)
 
@@ -213,8 +254,8 @@ def _value(
     if any(one.arg is None for call in calls for one in call.keywords):
         return None
     passed = [_argument(call, name, position) for call in calls]
-    if not any(passed):
-        return default
+    if not any(passed):  # a decorator may call the function with other values
+        return None if function.decorator_list else default
     # The method of another object may have the same name.
     own = (function.name, f"self.{function.name}", f"cls.{function.name}")
     return passed[0] if len(passed) == 1 and (dotted(calls[0].func) in own or function.name == "__init__") else None

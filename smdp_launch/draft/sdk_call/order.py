@@ -6,11 +6,9 @@ import ast
 import sys
 from collections.abc import Callable, Iterable
 
-from smdp_launch.draft.sdk_call.blocks import CONDITIONAL, FUNCTIONS, Block, Blocks, Point, begin_of, end_of
+from smdp_launch.draft.sdk_call.blocks import FUNCTIONS, Block, Blocks, Point, begin_of, end_of, is_conditional
 
 Assigned = ast.Assign | ast.AnnAssign
-
-_BLOCKS = (*FUNCTIONS, *CONDITIONAL)
 
 
 class Order:
@@ -52,7 +50,7 @@ class Order:
         return other is not None and other is self._all.class_of(node) and other is not self._all.class_of(self._call)
 
     def _blocks(self, node: ast.AST) -> set[Block]:
-        return {one for one in self._all.around(node) if isinstance(one[0], _BLOCKS)}
+        return {one for one in self._all.around(node) if isinstance(one[0], FUNCTIONS) or is_conditional(one)}
 
     def _function(self, node: ast.AST) -> ast.AST:
         return self._all.scopes(node)[0]

@@ -15,7 +15,7 @@ from typing import Any
 
 from smdp_launch.draft.sdk_call.blocks import Blocks
 from smdp_launch.draft.sdk_call.flow import Flow
-from smdp_launch.draft.sdk_call.names import Binding, Change, Event, Names
+from smdp_launch.draft.sdk_call.names import Binding, Change, Event, Names, Variable
 from smdp_launch.secret_forms import named_secrets, without_forms
 from smdp_launch.source.syntax.scopes import dotted, is_main_guard, tail
 
@@ -116,9 +116,9 @@ class Values:
         self._read: dict[ast.AST, Any] = {}
         self._steps = 0
 
-    def scope(self, name: ast.Name) -> ast.AST | None:
-        """The scope of the variable that ``name`` stands for; None if the file does not bind it."""
-        return self._names.scope(name.id, name)
+    def variables(self, name: ast.Name) -> frozenset[Variable]:
+        """The variable that ``name`` stands for, and those that may be the same mapping or list."""
+        return frozenset(self._names.same(name.id, self._names.scope(name.id, name)))
 
     def of(self, node: ast.expr, depth: int = 0) -> Any:
         """The value of ``node``, where names have the values that they were last assigned above it."""
@@ -146,7 +146,7 @@ class Values:
             return result
         for event, is_sure in self._flow.history(events, node, lambda one: self._truth(one, depth)):
             if isinstance(event, Change):
-                result = self._changed(result, event, is_sure, depth)
+                result = self._changed(result, event, is_sure and event.name == node.id, depth)
             elif is_sure and event.value is not None:
                 result = self.of(event.value, depth)
                 if isinstance(result, str) and named_secrets(result, node.id):
@@ -178,18 +178,20 @@ class Values:
         source = _source(change.node)
         inner = Unknown(source) if change.value is None else self.of(change.value, depth)
         key = self.of(change.key, depth) if change.key is not None else None
-        if not is_sure:
+        is_unread = isinstance(value, list) and change.kind != "append"
+        if not is_sure or is_unread or (change.kind == "merge" and not isinstance(inner, dict)):
             self._lose(change)
+        if not is_sure:
             entries = inner if change.kind == "merge" and isinstance(inner, dict) else None
             inner = Unknown(source) if entries is None else dict.fromkeys(entries, Unknown(source))
         if isinstance(value, Made):
             return value.changed(str(key), inner, self.place(change.node.lineno))
         if isinstance(value, list):
-            return [*value, Unknown(source)]
+            return Unknown(source) if is_unread else [*value, Unknown(source)]
         result = dict(value)
         is_there = isinstance(key, str | int | float) and key in result
-        if change.kind == "merge":
-            _merge(result, inner, source if change.value is None else _source(change.value))
+        if change.kind in ("merge", "append"):
+            merge(result, inner, source if change.value is None else _source(change.value))
         elif change.kind == "remove" and is_sure and is_there:
             del result[key]
         elif is_there == (change.kind == "remove") or change.kind == "set":
@@ -218,7 +220,7 @@ class Values:
         for key, value in zip(node.keys, node.values, strict=True):
             inner = self.of(value, depth)
             if key is None:
-                _merge(result, inner, _source(value))
+                merge(result, inner, _source(value))
             else:
                 _set(result, self.of(key, depth), inner, _source(key))
         return result
@@ -240,8 +242,8 @@ class Values:
         result: Any = None
         if isinstance(node.op, ast.BitOr) and (isinstance(left, dict) or isinstance(right, dict)):
             result = {}
-            _merge(result, left, _source(node.left))
-            _merge(result, right, _source(node.right))
+            merge(result, left, _source(node.left))
+            merge(result, right, _source(node.right))
         elif isinstance(node.op, ast.Add) and (isinstance(left, str | Text) or isinstance(right, str | Text)):
             result = joined([left, right])
         elif isinstance(node.op, ast.Add) and isinstance(left, list) and isinstance(right, list):
@@ -275,7 +277,7 @@ class Values:
             if one.arg is not None:
                 entries[one.arg] = value
             else:
-                _merge(entries, value, _source(one.value))
+                merge(entries, value, _source(one.value))
             named |= {str(name): inner for name, inner in entries.items()}
             places |= {str(name): self.place(one.value.lineno) for name in entries}
         # A chain of methods begins lines above the name of the last method.
@@ -293,8 +295,9 @@ class Values:
         if name == "dict" and len(node.args) < 2:
             entries: dict[Any, Any] = {}
             for one in node.args:
-                _merge(entries, self.of(one, depth), _source(one))
-            return entries | dict(named)
+                merge(entries, self.of(one, depth), _source(one))
+            merge(entries, dict(named), name)
+            return entries
         if name in ("str", "int", "float") and len(given) == 1 and isinstance(given[0], str | int | float):
             return _converted(name, given[0], node)
         if name[:1].isupper() or name in ("s3_input", "file_system_input"):
@@ -360,18 +363,19 @@ def _converted(kind: str, value: str | float, node: ast.Call) -> Any:
         return Unknown(_source(node))
 
 
-def _merge(result: dict[Any, Any], more: Any, source: str) -> None:
-    if isinstance(more, dict):
-        result |= more
-    else:
-        result[f"{LOST}{source}"] = Unknown(source)
+def merge(result: dict[Any, Any], more: Any, source: str) -> None:
+    """Add entries to ``result``. Those that are not in the file may replace any other."""
+    entries = more if isinstance(more, dict) else {f"{LOST}{source}": Unknown(source)}
+    lost = [one for name, one in entries.items() if str(name).startswith(LOST)]
+    result |= dict.fromkeys(result if lost else (), *lost[:1])
+    result |= entries
 
 
 def _set(result: dict[Any, Any], key: Any, value: Any, source: str) -> None:
     if isinstance(key, str | int | float):
         result[key] = value
     else:
-        result[f"{LOST}{source}"] = Unknown(source)
+        merge(result, None, source)
 
 
 def _source(node: ast.AST) -> str:

@@ -51,6 +51,8 @@ def test_changes_in_another_branch_are_not_applied(tmp_path: Path, before: str, 
         "\n\n\nbig and est.set_hyperparameters(epochs=90)\n",
         "\n\n\nest.set_hyperparameters(epochs=90) if big else None\n",
         "\n\n\n[est.set_hyperparameters(epochs=n) for n in numbers]\n",
+        "try:\n  f()\n\n  est.instance_count = 16\nexcept Exception: pass\n",
+        "\n\nwith suppress(Exception):\n  est.instance_count = 16\n",
         "try:\n  f()\nfinally:\n  for n in numbers: est.instance_count = n\n",
     ],
 )
@@ -134,6 +136,14 @@ def test_changes_of_other_objects_are_not_reported(tmp_path: Path, text: str) ->
 def test_functions_run_where_they_are_called(tmp_path: Path, text: str) -> None:
     made, lost = read(tmp_path, text.replace("MADE", FIRST))
     assert (made["max_run"], made["max_wait"], lost) == (60, 90, [])
+
+
+def test_change_after_a_return_is_applied_only_if_the_start_follows_it(tmp_path: Path) -> None:
+    lines = f"def make():\n  est = {FIRST}\n  if big: return est\n  est.max_run = 60\n"
+    made, lost = read(tmp_path, f"{lines}  return est\nest = make()\nest.fit()\n")
+    assert ("max_run" in made, lost) == (False, ["`est.max_run` in line 4"])
+    made, lost = read(tmp_path, f"{lines}  est.fit()\nmake()\n")
+    assert (made["max_run"], lost) == (60, [])
 
 
 def test_change_after_a_call_that_may_start_the_job_is_reported(tmp_path: Path) -> None:

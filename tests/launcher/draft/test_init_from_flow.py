@@ -58,9 +58,15 @@ est.fit()
         ("n = 8\nfor x in y:\n  use(CALL)\n  n *= 2", "?", [4]),
         ("for x in y:\n  n = 8\n  use(CALL)\n  n *= 2", 8, []),
         ("n = 8\nwhile x: n = 1", "?", [2]),
-        ("try: n = 8\nexcept KeyError: n = 1", "?", [2]),
+        ("try: n = 8\nexcept KeyError: n = 1", "?", [1, 2]),
+        ("n = 1\ntry: n = 8\nexcept KeyError: pass", "?", [2]),
+        ("n = 1\ntry: f()\nexcept KeyError: pass\nelse: n = 8", "?", [4]),
+        ("n = 1\ntry: n = 8\nexcept KeyError: pass\nelse: use(CALL)", 8, []),
+        ("n = 1\ntry:\n  n = 8\n  use(CALL)\nexcept KeyError: pass", 8, []),
         ("n = 1\ntry: n = 8\nfinally: pass", 8, []),
         ("with x: n = 8", 8, []),
+        ("n = 1\nwith suppress(KeyError): n = 8", "?", [2]),
+        ("n = 1\nwith x:\n  n = 8\n  use(CALL)", 8, []),
         ("with x as n: pass", "?", []),
         ("n = 1\n[use(CALL) for n in x]", "?", []),
         ("n = 8\nf = lambda n: use(CALL)", "?", []),
@@ -114,7 +120,17 @@ def test_condition_that_the_file_knows_selects_the_branch(tmp_path: Path, lines:
         ("n = 8\ndef other():\n  global n\n  n = 1\nMADE\nother()", 8, []),
         ("n = 8\ndef other():\n  global n\n  n = 1\nif x: other()\nMADE", "?", [4]),
         ("n = 8\ndef other():\n  global n\n  if x: n = 1\nother()\nMADE", "?", [4]),
+        ("n = 8\ndef other():\n  global n\n  if x: return\n  n = 1\nother()\nMADE", "?", [5]),
+        ("n = 8\ndef other():\n  global n\n  with x:\n    if x: return\n    n = 1\nother()\nMADE", "?", [6]),
+        ("n = 8\ndef other():\n  global n\n  if False: return\n  n = 1\nother()\nMADE", 1, []),
+        ("def go():\n  n = 1\n  if x: return\n  n = 8\n  MADE\ngo()", 8, []),
         ("n = 8\ndef go(): MADE\nn = 1", "?", [3]),  # no call of go is known
+        ("def go(n=4): MADE\nThread(target=go, args=(8,)).start()", "?", []),
+        ("def go(n=4): MADE\ngo(8)\nlist(map(go, [9]))", "?", []),
+        ("@click.option('--n')\ndef go(n=4): MADE\ngo()", "?", []),
+        ("@flow\ndef go(n=4): MADE\ngo(n=8)", 8, []),
+        ("class Job:\n  def run(self, n=4): MADE\n  def all(self): map(self.run, [9])\nJob().all()", "?", []),
+        ("class Job:\n  def __init__(self, n=4): MADE\ndef show(job: Job) -> Job: pass\nJob()", 4, []),
         ("class Job:\n  def __init__(self, n=4): MADE\nJob(n=8)", 8, []),
         ("class Job:\n  def run(self, n=4): MADE\nsubprocess.run('ls', n=8)", "?", []),
         ("def go():\n  def inner(): MADE\n  inner()\nn = 8\ngo()", 8, []),
@@ -143,13 +159,23 @@ def test_functions_run_where_they_are_called(tmp_path: Path, text: str, value: A
         ("hp = dict(hp, c=3)", {"a": 1, "b": 2, "c": 3}, []),
         ("hp = dict(hp)", {"a": 1, "b": 2}, []),
         ("hp = dict(load(), c=3)", {f"{LOST}load()": "?", "c": 3}, []),
-        ("hp = hp | load()", {"a": 1, "b": 2, f"{LOST}load()": "?"}, []),
+        ("hp = hp | load()", {"a": "?", "b": "?", f"{LOST}load()": "?"}, []),
+        ("hp = {**hp, **load(), 'b': 3}", {"a": "?", "b": 3, f"{LOST}load()": "?"}, []),
+        ("hp = dict(hp, c=3, **load())", {"a": "?", "b": "?", "c": 3, f"{LOST}load()": "?"}, []),
+        ("hp.update([('a', 2)])", {"a": "?", "b": "?", f"{LOST}[('a', 2)]": "?"}, ["hp.update"]),
+        ("hp[name] = 3", {"a": "?", "b": "?", f"{LOST}hp[name]": "?"}, []),
+        ("other = hp\nother['a'] = 3", {"a": "?", "b": 2}, ["other['a']"]),
+        ("other = hp\nlast = other\nlast.update(a=3)", {"a": "?", "b": 2}, ["last.update"]),
+        ("other = hp\nother |= {'a': 3}", {"a": "?", "b": "?", f"{LOST}other": "?"}, ["other"]),
+        ("base = hp\nhp = base\nbase['a'] = 3", {"a": "?", "b": 2}, ["base['a']"]),
+        ("other = dict(hp)\nother['a'] = 3", {"a": 1, "b": 2}, []),
+        ("def other(hp): hp['a'] = 3\nother({})", {"a": 1, "b": 2}, []),
         ("hp['a']['b'] = 1", {"a": "?", "b": 2}, []),
-        ("hp.clear()", {"a": 1, "b": 2, f"{LOST}hp.clear": "?"}, []),
+        ("hp.clear()", {"a": "?", "b": "?", f"{LOST}hp.clear": "?"}, ["hp.clear"]),
         ("def tweak(h): h['a'] = 2\ntweak(hp)", {"a": "?", "b": 2}, []),
         (
             "def tweak(h): h.update(load())\nif x: tweak(h=hp)",
-            {"a": 1, "b": 2, f"{LOST}tweak": "?"},
+            {"a": "?", "b": "?", f"{LOST}tweak": "?"},
             ["tweak"],
         ),
         ("def show(h): print(h['a'])\nshow(hp)", {"a": 1, "b": 2}, []),
@@ -159,6 +185,28 @@ def test_entries_of_a_mapping_are_those_that_it_surely_has(
     tmp_path: Path, lines: str, value: Any, lost: list[str]
 ) -> None:
     got, reported = read(tmp_path, f"n = 1\nhp = {{'a': 1, 'b': 2}}\n{lines}\n{MADE}\n", "hyperparameters")
+    assert (got, [one.rpartition(" in ")[0] for one in reported]) == (value, [f"`{one}`" for one in lost])
+
+
+@pytest.mark.parametrize(
+    ("lines", "value", "lost"),
+    [
+        ("ns.append(5)\nns += [6]", 8, []),
+        ("ns[0] = 4", "?", ["ns[0]"]),
+        ("ns[1] = 4", "?", ["ns[1]"]),
+        ("ns.insert(0, 4)", "?", ["ns.insert"]),
+        ("ns.reverse()", "?", ["ns.reverse"]),
+        ("del ns[0]", "?", ["ns[0]"]),
+        ("ns.pop(0)", "?", ["ns.pop"]),
+        ("other = ns\nother.sort()", "?", ["other.sort"]),
+        ("def add(x): x.append(5)\nadd(ns)", 8, []),
+    ],
+)
+def test_element_of_a_list_is_known_until_the_list_changes(
+    tmp_path: Path, lines: str, value: Any, lost: list[str]
+) -> None:
+    text = f"hp, ns = {{}}, [8, 2]\n{lines}\n{MADE.replace('=n,', '=ns[0],')}\n"
+    got, reported = read(tmp_path, text, "instance_count")
     assert (got, [one.rpartition(" in ")[0] for one in reported]) == (value, [f"`{one}`" for one in lost])
 
 
@@ -181,6 +229,7 @@ PyTorch(entry_point="train.py", tags=tags).fit({"a": data})
         ("hp.update(b=2)", {"a": 1, "b": 2}, []),
         ("if x: hp['b'] = 2", {"a": 1}, ["`hp['b']` in line 4"]),
         ("hp.pop('a')", {"a": 1}, ["`hp.pop` in line 4"]),
+        ("other = hp\nother['a'] = 2", {"a": 1}, ["`other['a']` in line 5"]),
         ("hp = {}\nhp['b'] = 2", {"a": 1}, []),
         ("def other(hp): hp['b'] = 2", {"a": 1}, []),
         ("est.fit()\nhp['b'] = 2", {"a": 1}, []),
@@ -194,6 +243,19 @@ def test_mapping_changes_between_the_call_and_its_start(
     assert read(tmp_path, text, "hyperparameters") == (value, lost)
     copied = found(tmp_path, text.replace("PyTorch", "Estimator").replace("entry_point", "image_uri"))
     assert (copied.made.named["hyperparameters"], copied.lost) == ({"a": 1}, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("from sagemaker.estimator import Estimator", "Estimator"),
+        ("import sagemaker", "sagemaker.estimator.Estimator"),
+        ("import sagemaker.estimator as sdk", "sdk.Estimator"),
+    ],
+)
+def test_imported_class_needs_no_named_argument(tmp_path: Path, text: str, name: str) -> None:
+    made = found(tmp_path, f"{text}\n{name}('image', 'role', 2, 'ml.p4d.24xlarge', max_run=60)\n").made.named
+    assert [made[one] for one in ("image_uri", "instance_count", "instance_type")] == ["image", 2, "ml.p4d.24xlarge"]
 
 
 @pytest.mark.parametrize(
