@@ -34,7 +34,7 @@ def probe_job(job: CheckedJob, hosts: int | None = None) -> CheckedJob:
         raise Refused(f"engine {spec.engine} runs in the containers of AWS, which cannot probe: use `engine: native`")
     if (hosts or spec.compute.instance_count) < 2:
         raise Refused(f"{spec.name} has one host, so it has no network between hosts: use two hosts or more")
-    empty = source._replace(files=(), sha256=hashlib.sha256(b"").hexdigest())
+    empty = source._replace(files=(), empty_folders=(), sha256=hashlib.sha256(b"").hexdigest())
     facts = replace(job.facts, source=empty) if job.facts is not None else None
     return replace(job, loaded=replace(job.loaded, spec=_probe_spec(spec)), facts=facts)
 

@@ -11,6 +11,7 @@ import tarfile
 from collections.abc import Callable
 from typing import IO
 
+from smdp_launch.source.archive import file_header, folder_header
 from smdp_launch.source.file_names import BadNameError, checked_name
 from smdp_launch.source.scan import SourceTree
 
@@ -39,7 +40,7 @@ def pack_model(trained: IO[bytes], tree: SourceTree, packed: IO[bytes], progress
         UnsafeModelError: an entry cannot be copied safely.
         tarfile.TarError, EOFError, OSError, zlib.error: ``trained`` is damaged, or a file vanished since the scan.
     """
-    # Names, times and owners would differ between machines, so both headers omit them.
+    # Names, times and owners would differ between machines, so the headers have none of the machine's.
     with (
         gzip.GzipFile(filename="", fileobj=packed, mode="wb", compresslevel=_LEVEL, mtime=0) as compressed,
         tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as target,
@@ -49,12 +50,12 @@ def pack_model(trained: IO[bytes], tree: SourceTree, packed: IO[bytes], progress
             progress()
             _copy(source, member, target)
             source.members = []  # type: ignore[attr-defined] # or tarfile keeps all headers in memory
+        for name in tree.empty_folders:
+            target.addfile(folder_header(f"{CODE}/{name}"))
         for one in tree.files:
             progress()
-            header = tarfile.TarInfo(f"{CODE}/{one.name}")
-            header.size, header.mode = one.size, 0o755 if one.executable else 0o644
             with one.path.open("rb") as content:
-                target.addfile(header, content)
+                target.addfile(file_header(one, f"{CODE}/{one.name}"), content)
 
 
 def _copy(source: tarfile.TarFile, member: tarfile.TarInfo, target: tarfile.TarFile) -> None:

@@ -43,6 +43,7 @@ _MOST_CHECKED = 200
 _MAX_COUNTED = 10_000
 _MAX_NAMED = 100
 _NO_FILES = "it contains no files"
+_NOT_UTF8 = "its name is not UTF-8"
 
 
 class SourceFile(NamedTuple):
@@ -60,6 +61,7 @@ class SourceTree(NamedTuple):
     Args:
         exists: it is a folder that can be listed.
         files: in the order of their names.
+        empty_folders: names of the folders to upload in which nothing is uploaded.
         unreadable: names of entries that cannot be packed, with the reason.
         sha256: of the names, modes and contents; empty if the folder is too large.
         ignored: what the ignore file excludes. The folders of tools (``IGNORED``) are not counted.
@@ -73,6 +75,7 @@ class SourceTree(NamedTuple):
     folder: Path
     exists: bool
     files: tuple[SourceFile, ...] = ()
+    empty_folders: tuple[str, ...] = ()
     unreadable: tuple[tuple[str, str], ...] = ()
     sha256: str = ""
     ignored: Ignored = Ignored()
@@ -136,11 +139,14 @@ def scan_source(folder: Path, limit_bytes: int | None = None, outputs: frozenset
     most = None if limit_bytes is None else MAX_FILES + 1
     listed = list(islice(entries(folder, exclusions.excludes), most))
     files, unreadable = _readable(listed[: most and MAX_FILES])
+    empty_folders = _empty(exclusions.folders, listed)
+    not_utf8 = [one for one in empty_folders if not _is_utf8(one)]
     tree = SourceTree(
         folder,
         exists=True,
         files=tuple(files),
-        unreadable=tuple(unreadable),
+        empty_folders=tuple(one for one in empty_folders if one not in not_utf8),
+        unreadable=(*unreadable, *((_shown(one), _NOT_UTF8) for one in not_utf8)),
         ignored=exclusions.ignored(),
         ignore_problems=rules.problems,
         suspicious=tuple(one for file in files if (one := suspicion(file.name, file.path)) is not None),
@@ -226,12 +232,13 @@ def data_files(path: Path) -> list[tuple[str, Path]]:
 
 
 class _Exclusions:
-    """Excludes what tools write and what the ignore file names, and records the latter."""
+    """Excludes what tools write and what the ignore file names, and records the latter, and the other folders."""
 
     def __init__(self, folder: Path, rules: IgnoreRules, outputs: frozenset[str]) -> None:
         self._folder = folder
         self._known_outputs = outputs
         self.outputs: list[str] = []
+        self.folders: list[str] = []
         self._rules = rules
         self._ignored: list[str] = []
 
@@ -244,6 +251,8 @@ class _Exclusions:
         if is_folder and name in _TRACKERS and not (self._folder / name / "__init__.py").exists():
             return True
         if not self._rules.excludes(name, is_folder):
+            if is_folder:
+                self.folders.append(name)
             return False
         self._ignored.append(f"{name}/" if is_folder else name)
         return True
@@ -297,9 +306,15 @@ def _readable(listed: Sequence[Entry]) -> tuple[list[SourceFile], list[tuple[str
     return files, unreadable
 
 
+def _empty(folders: Sequence[str], listed: Sequence[Entry]) -> list[str]:
+    """Those of the folders that have no listed entry and no other folder below them, sorted."""
+    used = {str(one) for name in (*(entry.name for entry in listed), *folders) for one in PurePosixPath(name).parents}
+    return sorted({*folders} - used - {entry.name for entry in listed})
+
+
 def _hashed(tree: SourceTree) -> SourceTree:
     """The tree with its digest. Files that cannot be read are moved to ``unreadable``."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256("".join(f"{name}/\n" for name in tree.empty_folders).encode())
     files: list[SourceFile] = []
     unreadable = list(tree.unreadable)
     for file in tree.files:
@@ -314,12 +329,18 @@ def _hashed(tree: SourceTree) -> SourceTree:
 
 
 def _source_file(name: str, path: Path) -> SourceFile:
+    if not _is_utf8(name):
+        raise OSError(errno.EILSEQ, _NOT_UTF8)
+    status = path.stat()
+    return SourceFile(name, path, status.st_size, bool(status.st_mode & stat.S_IXUSR))
+
+
+def _is_utf8(name: str) -> bool:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise OSError(errno.EILSEQ, "its name is not UTF-8") from None
-    status = path.stat()
-    return SourceFile(name, path, status.st_size, bool(status.st_mode & stat.S_IXUSR))
+        return False
+    return True
 
 
 def _sha256(path: Path) -> str:

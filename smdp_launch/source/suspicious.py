@@ -6,6 +6,8 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from smdp_launch.secret_forms import known_secrets
+
 _NAMES = {
     ".netrc": "passwords",
     "_netrc": "passwords",
@@ -30,15 +32,22 @@ _SAMPLES = {"example", "sample", "template", "dist"}
 _KEY_NAME = re.compile(r"id_(rsa|dsa|ecdsa|ed25519)(_sk)?|.+\.(p12|pfx|ppk|jks)")
 _KEY_SUFFIXES = {".pem", ".key"}
 
+_REQUIREMENTS = re.compile(r".*(requirements|constraints).*\.txt")
+
 # Bytes. A key is at the beginning of its file; a file of certificates may be long.
 _HEAD = 64 << 10
 
 
 class Suspicious(NamedTuple):
-    """A file that probably contains a secret; ``what`` is the kind of secret."""
+    """A file that probably contains a secret; ``what`` is the kind of secret.
+
+    Args:
+        for_pip: pip needs the file.
+    """
 
     name: str
     what: str
+    for_pip: bool = False
 
 
 def suspicion(name: str, path: Path) -> Suspicious | None:
@@ -46,6 +55,9 @@ def suspicion(name: str, path: Path) -> Suspicious | None:
     parts = PurePosixPath(name.lower()).parts
     folder = next((_FOLDERS[one] for one in parts[:-1] if one in _FOLDERS), None)
     what = folder or _NAMES.get(parts[-1]) or _by_form(parts[-1], path)
+    if what is None and _REQUIREMENTS.fullmatch(parts[-1]):
+        found = next(known_secrets(_head(path).decode(errors="replace")), None)
+        return Suspicious(name, found[0], for_pip=True) if found is not None else None
     return None if what is None else Suspicious(name, what)
 
 
@@ -59,9 +71,14 @@ def _by_form(name: str, path: Path) -> str | None:
 
 def _is_public(path: Path) -> bool:
     """Whether a PEM file contains only certificates or public keys."""
+    head = _head(path)
+    return b"-----BEGIN " in head and b"PRIVATE KEY-----" not in head
+
+
+def _head(path: Path) -> bytes:
+    """The first bytes; none if the file cannot be read."""
     try:
         with path.open("rb") as file:
-            head = file.read(_HEAD)
+            return file.read(_HEAD)
     except OSError:
-        return False
-    return b"-----BEGIN " in head and b"PRIVATE KEY-----" not in head
+        return b""

@@ -130,4 +130,7 @@ def _ignore_line(tree: SourceTree, line: int, text: str) -> Span:
 def secret_files(facts: Facts) -> Iterator[Problem]:
     for one in facts.source.suspicious[:_SHOWN] if facts.source is not None else ():
         message = f"{one.name} in the source folder seems to contain {one.what}, and would be uploaded to every host"
-        yield Problem(_SOURCE, message, f"add the line {one.name} to {IGNORE_FILE}")
+        help_ = f"add the line {one.name} to {IGNORE_FILE}"
+        if one.for_pip:
+            help_ = "let pip install from CodeArtifact (variable CA_REPOSITORY_ARN), or put a wheel into the folder"
+        yield Problem(_SOURCE, message, help_)

@@ -11,6 +11,7 @@ from smdp_launch.request.batch import world_size
 from smdp_launch.rules.base import image_contents
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 from smdp_launch.rules.base.script_places import place
+from smdp_launch.source.ignore import IGNORE_FILE
 
 _HYPERPARAMETERS = ("script", "hyperparameters")
 _RANKS = frozenset({"RANK", "LOCAL_RANK", "WORLD_SIZE"})
@@ -84,11 +85,19 @@ def deepspeed_configuration(facts: Facts) -> Iterator[Problem]:
         yield Problem(_HYPERPARAMETERS, message, f"write {product}, or leave train_batch_size out", on_key=True)
 
 
-@rule("SMDP454", "engine", "script.entry", "image")
+@rule("SMDP454", "engine", "script.entry", "script.source", "image")
 def entry_for_torchrun(facts: Facts) -> Iterator[Problem]:
     named, entry = image_contents.image(facts), facts.spec.script.entry
     is_aws = facts.spec.image is None or (named is not None and named.is_aws)
-    if _applies(facts) and is_aws and not facts.local and not entry.endswith(".py"):
+    if not (_applies(facts) and is_aws):
+        return
+    if entry.endswith(".py") and facts.source is not None and facts.source.file("setup.py") is not None:
+        message = (
+            "AWS's toolkit treats a source folder with setup.py as a package, which it does not start with torchrun"
+        )
+        help_ = f"add the line /setup.py to {IGNORE_FILE}, or move setup.py into a subfolder"
+        yield Problem(("script", "source"), message, help_)
+    if not facts.local and not entry.endswith(".py"):
         message = f"AWS's toolkit starts torchrun only with a .py file, not with {entry}"
         help_ = "name the Python file that the script starts, with its arguments as `hyperparameters`"
         yield Problem(("script", "entry"), message, help_)

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import re
+import shutil
 import tarfile
 from datetime import timedelta, timezone
 from pathlib import Path
@@ -28,7 +29,7 @@ from smdp_launch.planning.prepare import local_run, make_plan
 from smdp_launch.request.hyperparameters import encode, script_arguments
 from smdp_launch.request.names import S3Location, job_name
 from smdp_launch.request.ranks import hosts, rank_map
-from smdp_launch.source.archive import write_archive
+from smdp_launch.source.archive import MODIFIED, write_archive
 from smdp_launch.source.scan import scan_source
 from tests.conftest import JOB, ROOT, write_job
 from tests.support.jobs.plans import NOW, plan_of
@@ -234,10 +235,28 @@ def test_archive_depends_only_on_names_modes_and_contents(tmp_path: Path) -> Non
     with tarfile.open(fileobj=io.BytesIO(gzip.decompress(first))) as tar:
         members = {one.name: (one.mode, one.mtime, one.uid, one.isfile()) for one in tar}
     assert members == {
-        "link.py": (0o644, 0, 0, True),
-        "pkg/ä.py": (0o644, 0, 0, True),
-        "run.sh": (0o755, 0, 0, True),
+        "link.py": (0o644, MODIFIED, 0, True),
+        "pkg/ä.py": (0o644, MODIFIED, 0, True),
+        "run.sh": (0o755, MODIFIED, 0, True),
     }
+
+
+def test_unpacked_source_can_be_zipped_and_has_its_empty_folders(tmp_path: Path) -> None:
+    source, code = tmp_path / "source", tmp_path / "code"
+    (source / "logs" / "deep").mkdir(parents=True)
+    (source / "ignored").mkdir()
+    (source / "only").mkdir()
+    (source / "only" / "a.log").write_text("x")
+    (source / "train.py").write_text("x = 1\n")
+    without = scan_source(source).sha256
+    (source / ".smdpignore").write_text("*.log\nignored/\n")
+    with tarfile.open(fileobj=io.BytesIO(packed(source))) as tar:
+        tar.extractall(code)
+    assert sorted(str(one.relative_to(code)) for one in code.rglob("*")) == ["logs", "logs/deep", "only", "train.py"]
+    shutil.make_archive(str(tmp_path / "zipped"), "zip", code)  # zip has no dates before 1980
+    (source / "logs" / "deep").rmdir()
+    assert without != scan_source(source).sha256
+    assert scan_source(source).empty_folders == ("logs", "only")
 
 
 def test_file_that_shrinks_during_packing_is_an_error(tmp_path: Path) -> None:

@@ -210,9 +210,11 @@ def test_files_with_secrets_are_reported(tmp_path: Path) -> None:
 def test_name_that_is_not_utf8_is_reported(tmp_path: Path) -> None:
     make(tmp_path, {"train.py": "x"})
     (Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.py"))).write_text("x")
+    (Path(os.fsdecode(os.fsencode(tmp_path) + b"/empty\xff"))).mkdir()
     tree = scan_source(tmp_path)
     assert [one.name for one in tree.files] == ["train.py"]
-    assert tree.unreadable == (("\\udcff.py", "its name is not UTF-8"),)
+    reason = "its name is not UTF-8"
+    assert tree.unreadable == (("\\udcff.py", reason), ("empty\\udcff", reason))
 
 
 def test_current_folder_can_be_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

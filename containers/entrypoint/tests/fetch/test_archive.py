@@ -56,11 +56,13 @@ def test_archive_with_files_folders_and_links_is_unpacked(place: Path, mode: str
         file("lib/run.sh", b"#!", mode=0o4777),
         link("lib/again.py", "../train.py"),
         link("copy.py", "train.py", tarfile.LNKTYPE),
-        file("./train.py", b"print(2)"),
+        (member("./train.py", mode=0o644, mtime=946_684_800), b"print(2)"),
+        (member("later.py", mode=0o644, mtime=1 << 70), b"x"),  # no time of this system
         mode=mode,
     )
-    assert unpack(archive, place / "code") == 3
+    assert unpack(archive, place / "code") == 4
     assert (place / "code/train.py").read_text() == "print(2)"
+    assert (place / "code/train.py").stat().st_mtime == 946_684_800
     assert (place / "code/lib/again.py").read_text() == "print(2)"
     assert (place / "code/copy.py").read_text() == "print(1)"
     assert (place / "code/lib/run.sh").stat().st_mode & 0o7777 == 0o755

@@ -1,0 +1,1 @@
+"""The script of the job files beside this folder; it is packed and never run."""
