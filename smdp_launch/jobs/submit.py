@@ -16,7 +16,7 @@ from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.error_kinds import ErrorKind, error_kind, reason
 from smdp_launch.jobs.service.retry import call_with_retries
 from smdp_launch.jobs.status.interrupted_resume import explain_never_created
-from smdp_launch.jobs.transfer.upload import Progress, ignore_progress, upload
+from smdp_launch.jobs.transfer.upload import Progress, encryption, ignore_progress, upload
 from smdp_launch.planning.plan import Plan
 from smdp_launch.request.build import PLAN_TAG, Request
 from smdp_launch.request.names import S3Location, source_location
@@ -184,7 +184,7 @@ def _upload_source(clients: Clients, plan: Plan, progress: Progress) -> None:
         write_archive(plan.source, packed)
         size = packed.tell()
         packed.seek(0)
-        upload(clients.s3, packed, size, where, progress)
+        upload(clients.s3, packed, size, where, progress, encryption(plan.spec.encryption.output_key))
 
 
 def seed(clients: Clients, plan: Plan) -> None:

@@ -123,7 +123,8 @@ class PlannedTrainer:
         ignored = output_folders(source_folder, normal_name(plan.spec.script.entry))
         source = scan_source(source_folder, plan.spec.script.source_limit_mb * MB, ignored)
         boto_session = self.sagemaker_session.boto_session
-        upload(boto_session, source, source_location(plan.spec.output.s3, name))
+        key = plan.spec.encryption.output_key
+        upload(boto_session, source, source_location(plan.spec.output.s3, name), key)
 
         def complete(params: Request, **_: object) -> Request | None:
             return completed(self._with_zero_seeds(params), plan, source) if params["TrainingJobName"] == name else None

@@ -17,6 +17,7 @@ from typing import Any
 
 from smdp_launch.checking.inputs import MB
 from smdp_launch.errors import EnvironmentProblem, Refused
+from smdp_launch.jobs.transfer.upload import encryption
 from smdp_launch.planning.plan import Plan
 from smdp_launch.request.build import PLAN_TAG, Request, checkpoint_location, plan_hash, with_overlay
 from smdp_launch.request.hyperparameters import encode, encode_value
@@ -97,7 +98,7 @@ class PlannedTraining:
         folder, entry = Path(self.source_dir), normal_name(self.entry_point)
         source = scan_source(folder, self.plan.spec.script.source_limit_mb * MB, output_folders(folder, entry))
         where = source_location(self.code_location or self.output_path, self._current_job_name)
-        upload(self.sagemaker_session.boto_session, source, where)
+        upload(self.sagemaker_session.boto_session, source, where, self.output_kms_key)
         self._uploaded = source
         return sdk("sagemaker.fw_utils").UploadedCode(s3_prefix=str(where), script_name=normal_name(self.entry_point))
 
@@ -172,9 +173,10 @@ def next_name(plan: Plan, *, is_first: bool) -> str:
     return job_name(plan.spec.name, datetime.now(timezone.utc), secrets.randbelow(1 << 16))
 
 
-def upload(session: Any, source: SourceTree, where: S3Location) -> None:
-    """Put the launcher's archive of ``source`` there, with the credentials of the boto3 ``session``."""
+def upload(session: Any, source: SourceTree, where: S3Location, key: str | None) -> None:
+    """Put the launcher's archive of ``source`` there, with the credentials of the boto3 ``session``, encrypted with the
+    KMS ``key``."""
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as packed:
         write_archive(source, packed)
         packed.seek(0)
-        session.client("s3").put_object(Bucket=where.bucket, Key=where.key, Body=packed)
+        session.client("s3").put_object(Bucket=where.bucket, Key=where.key, Body=packed, **encryption(key))

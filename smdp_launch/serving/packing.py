@@ -11,7 +11,7 @@ from typing import IO, Any, cast
 from smdp_launch.errors import Interrupted, Refused
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.retry import call_with_retries
-from smdp_launch.jobs.transfer.upload import Progress, ignore_progress, upload
+from smdp_launch.jobs.transfer.upload import Progress, encryption, ignore_progress, upload
 from smdp_launch.request.names import S3Location
 from smdp_launch.serving.plan import ServingPlan
 from smdp_launch.serving.resources import Resource, delete_object
@@ -56,13 +56,8 @@ def _pack(clients: Clients, plan: ServingPlan, packed: S3Location, progress: Pro
             check_interrupt(clients)
             progress(sent, size)
 
-        upload(clients.s3, file, size, packed, show, encryption_of(plan))
-
-
-def encryption_of(plan: ServingPlan) -> dict[str, str]:
-    """The arguments of an upload that encrypts as the job's own results are encrypted."""
-    key = plan.spec.encryption.output_key
-    return {} if key is None else {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key}
+        # As the job's own results.
+        upload(clients.s3, file, size, packed, show, encryption(plan.spec.encryption.output_key))
 
 
 def check_interrupt(clients: Clients) -> None:

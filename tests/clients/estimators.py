@@ -28,6 +28,7 @@ class Caught:
     def __init__(self, session: Any) -> None:
         self.requests: list[dict[str, Any]] = []
         self.uploads: dict[str, bytes] = {}
+        self.headers: dict[str, str] = {}  # of the last upload
         session.sagemaker_client.meta.events.register("before-call.sagemaker.CreateTrainingJob", self.create)
         session.boto_session.events.register("before-call.s3.PutObject", self.put)
 
@@ -37,6 +38,7 @@ class Caught:
 
     def put(self, params: dict[str, Any], **_: object) -> tuple[Answer, dict[str, Any]]:
         self.uploads[params["url_path"]] = params["body"].read()
+        self.headers = {key: str(value) for key, value in params["headers"].items()}
         return Answer(), {}
 
 

@@ -135,6 +135,13 @@ def test_estimator_uploads_archive_of_launcher(tmp_path: Path) -> None:
         assert packed.getnames() == ["train.py"]
 
 
+def test_source_is_encrypted_with_output_key_of_estimator(tmp_path: Path) -> None:
+    plan = smdp_launch.plan(write_job(tmp_path, JOB + "encryption: {output_key: alias/results}\n"))
+    _, caught = trained(plan)
+    assert caught.headers["x-amz-server-side-encryption"] == "aws:kms"
+    assert caught.headers["x-amz-server-side-encryption-aws-kms-key-id"] == "alias/results"
+
+
 def test_second_fit_creates_second_job(tmp_path: Path) -> None:
     path = write_job(tmp_path, JOB + "checkpoint: {s3: s3://bucket/checkpoints}\n")
     plan = smdp_launch.plan(path)

@@ -157,7 +157,9 @@ class Encryption(Section):
     volume_key: Annotated[
         KmsKey | None, Field(description="KMS key of the hosts' volumes; not for types with local NVMe.")
     ] = None
-    output_key: Annotated[KmsKey | None, Field(description="KMS key of the objects that the job writes to S3.")] = None
+    output_key: Annotated[
+        KmsKey | None, Field(description="KMS key of the source archive and of what the job writes to S3.")
+    ] = None
 
 
 class Output(Section):

@@ -40,7 +40,8 @@ _VPC = (
     *("ec2:DescribeDhcpOptions", "ec2:DescribeNetworkInterfaces", "ec2:DescribeSecurityGroups"),
     *("ec2:DescribeSubnets", "ec2:DescribeVpcs"),
 )
-_OUTPUT_KEY = ("kms:Encrypt", "kms:GenerateDataKey")
+#: The source archive is encrypted with this key, too. Every host reads it.
+_OUTPUT_KEY = ("kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey")
 _VOLUME_KEY = ("kms:CreateGrant",)
 
 

@@ -22,6 +22,11 @@ def ignore_progress(_: int, __: int) -> None:
     """Show nothing: the default progress."""
 
 
+def encryption(key: str | None) -> dict[str, str]:
+    """The arguments of S3 for an object that is encrypted with ``encryption.output_key``; none without a key."""
+    return {} if key is None else {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key}
+
+
 def upload(
     s3: Any,
     file: IO[bytes],

@@ -117,13 +117,13 @@ def test_output_key_is_simulated_by_its_arn(tmp_path: Path, key: str, resource: 
     problems, (note,) = check(tmp_path, f"encryption: {{output_key: '{key}'}}\n", iam)
     assert problems == []
     assert note.endswith("writes logs, encrypts the output")
-    assert iam.asked[-2:] == [("kms:Encrypt", resource), ("kms:GenerateDataKey", resource)]
+    assert iam.asked[-3:] == [(f"kms:{one}", resource) for one in ("Decrypt", "Encrypt", "GenerateDataKey")]
 
 
 def test_key_that_only_its_own_policy_may_allow_is_not_checked(tmp_path: Path) -> None:
     problems, notes = check(tmp_path, f"encryption: {{output_key: {KEY}}}\n", Iam(BASIC))
     assert problems == []
-    assert notes == ["not checked, a policy of the key may allow them: kms:Encrypt, kms:GenerateDataKey"]
+    assert notes == ["not checked, a policy of the key may allow them: kms:Decrypt, kms:Encrypt, kms:GenerateDataKey"]
 
 
 def test_denied_key_is_reported(tmp_path: Path) -> None:

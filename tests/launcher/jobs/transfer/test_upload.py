@@ -6,16 +6,20 @@ import io
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 
+from smdp_launch.jobs.service.clients import connect_aws
+from smdp_launch.jobs.submit import send_source
 from smdp_launch.jobs.transfer.upload import PART, upload
 from smdp_launch.request.names import S3Location
 from smdp_launch.testing import local_cloud
-from tests.conftest import write_job
+from tests.conftest import JOB, write_job
+from tests.support.jobs.plans import plan_of
 from tests.support.terminal import on_a_terminal
 
 WHERE = S3Location("bucket", "a/b")
@@ -40,6 +44,20 @@ def test_object_has_every_byte(s3: Any, size: int) -> None:
     assert calls == sorted(calls)
     parts = re.search(r"-(\d+)\"$", s3.head_object(Bucket="bucket", Key="a/b")["ETag"])
     assert (int(parts[1]) if parts else 1) == max(1, -(-size // PART))
+
+
+@pytest.mark.parametrize("size", [10, 2 * PART])
+def test_source_is_encrypted_with_the_output_key(s3: Any, tmp_path: Path, size: int) -> None:
+    sent: list[dict[str, Any]] = []
+    for operation in ("PutObject", "CreateMultipartUpload"):
+        s3.meta.events.register(f"provide-client-params.s3.{operation}", lambda params, **_: sent.append(params))
+    text = JOB + "encryption: {output_key: alias/results}\n"
+    path = write_job(tmp_path, text)
+    (tmp_path / "src" / "data.bin").write_bytes(os.urandom(size))
+    send_source(replace(connect_aws("us-east-1"), s3=s3), plan_of(path))
+    keys = {"ServerSideEncryption", "SSEKMSKeyId"}
+    (one,) = sent
+    assert {key: one.get(key) for key in keys} == {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "alias/results"}
 
 
 class BrokenFile(io.BytesIO):
