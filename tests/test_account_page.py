@@ -75,7 +75,7 @@ FILES = {
 }
 #: What the services, other programs and code of other commands call for these commands.
 FURTHER = {
-    "preflight": {"sagemaker:ListHyperParameterTuningJobs"},
+    "preflight": {"sagemaker:ListHyperParameterTuningJobs", "sagemaker:Search"},
     "image": {
         *("ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:CompleteLayerUpload"),
         *("ecr:GetDownloadUrlForLayer", "ecr:InitiateLayerUpload", "ecr:PutImage", "ecr:UploadLayerPart"),

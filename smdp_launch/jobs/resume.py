@@ -14,11 +14,14 @@ from smdp_launch.catalog.limits import shape
 from smdp_launch.errors import Refused, ServiceProblem
 from smdp_launch.host_counts import SELECTED
 from smdp_launch.jobs.checkpoints.listing import Checkpoints, list_checkpoints
+from smdp_launch.jobs.checkpoints.refusals import SHARED, refusal
 from smdp_launch.jobs.records.history import record_resumption
 from smdp_launch.jobs.records.outcome import ENDED, Outcome
 from smdp_launch.jobs.retries import RETRY_VARIABLE
 from smdp_launch.jobs.service.clients import Clients
+from smdp_launch.jobs.service.error_kinds import ErrorKind, error_kind
 from smdp_launch.jobs.service.retry import call_with_retries
+from smdp_launch.jobs.status.checkpoint_users import has_own_location, users_of
 from smdp_launch.jobs.status.description import Description, describe_training_job, description
 from smdp_launch.jobs.status.interrupted_resume import resumed_from
 from smdp_launch.jobs.status.resumptions import resumed_name
@@ -54,7 +57,7 @@ def prepare(clients: Clients, job: str, retry: int = 0) -> Resumption:
             0 for a resumption by the user.
 
     Raises:
-        Refused: the job runs, has completed, has no checkpoints, or was resumed before.
+        Refused: the job runs, has completed, has no checkpoints, or was resumed before; or another job uses these.
         ServiceProblem: the service refused, does not know the job, or did not answer.
         EnvironmentProblem: the credentials have expired.
     """
@@ -64,6 +67,7 @@ def prepare(clients: Clients, job: str, retry: int = 0) -> Resumption:
     request = _request(clients, answer, retry)
     _require_first(clients, old.job, request["TrainingJobName"])
     where = str(old.checkpoints)
+    _require_alone(clients, old.job, where)
     what = f"the checkpoints of {old.job} cannot be listed"
     listing = call_with_retries(clients, what, lambda: list_checkpoints(clients.s3, where))
     if listing.checkpoints is None and not retry:
@@ -124,6 +128,21 @@ def _require_first(clients: Clients, old: str, new: str) -> None:
     if existing is not None:
         verb = "resume" if existing in ENDED else "follow"
         raise Refused(f"{old} was resumed as {new} ({existing}): run smdp-launch {verb} {new}")
+
+
+def _require_alone(clients: Clients, job: str, where: str) -> None:
+    """Other jobs use the location only if their job files say so. Without the permission to search for them, a job
+    whose location contains its name is resumed."""
+    try:
+        user = next(users_of(clients, where), None)
+    except ServiceProblem as error:
+        if error_kind(error.__cause__) is not ErrorKind.FINAL or not has_own_location(job, where):
+            raise
+        return
+    if user is not None:
+        message = f"{user} has not ended and uses it: the jobs would overwrite and delete each other's checkpoints"
+        help_ = f"wait for its end, or run smdp-launch stop {user}"
+        raise refusal(SHARED, where, message, help_, f"{job} is not resumed while {user} runs")
 
 
 def _request(clients: Clients, answer: Mapping[str, Any], retry: int) -> Request:

@@ -132,7 +132,8 @@ def side_effects(spec: JobSpec, request: Request) -> Iterator[str]:
     """The resources and costs of a launch besides the hosts' hours. Debugger and profiler are off."""
     yield f"objects under {spec.output.s3}: the source archive, model.tar.gz, output.tar.gz"
     if spec.checkpoint is not None:
-        yield f"objects under {request['CheckpointConfig']['S3Uri']}: checkpoints, until you delete them"
+        others = ", beside those of other jobs" if spec.checkpoint.shared else ""
+        yield f"objects under {request['CheckpointConfig']['S3Uri']}: checkpoints{others}, until you delete them"
     board = tensorboard_location(spec, request.get("TrainingJobName", "JOB"))
     if board is not None:
         yield f"objects under {board}: event files, until you delete them"

@@ -49,6 +49,9 @@ def make_plan(
         JobFileRefused: the job has errors.
     """
     spec, source = job.require()
+    if local is not None and local.fault is not None and spec.checkpoint is not None:
+        # A rehearsal starts without the checkpoints of another run.
+        spec = spec.model_copy(update={"checkpoint": spec.checkpoint.model_copy(update={"shared": False})})
     now = now if now is not None else datetime.now(timezone.utc)
     suffix = suffix if suffix is not None else secrets.randbelow(1 << 16)
     is_sweep = with_sweep and spec.sweep is not None

@@ -57,6 +57,11 @@ def summary(plan: Plan) -> list[Row]:
     rows.append(("output", spec.output.s3))
     if spec.checkpoint is not None:
         rows.append(("checkpoints", f"{spec.checkpoint.path} copied to {request['CheckpointConfig']['S3Uri']}"))
+        if spec.checkpoint.shared:
+            rows += [
+                ("", "shared: the job continues from the checkpoints there, which other jobs may have saved"),
+                ("", "a second job there at the same time: both overwrite and delete each other's checkpoints"),
+            ]
     rows += titled("tracking", list(_tracking(plan)))
     rows += rank_rows(plan)
     rows += _batch_rows(plan)

@@ -71,8 +71,11 @@ def channels(spec: JobSpec, job: str) -> list[Request]:
 
 
 def checkpoint_location(spec: JobSpec, job: str) -> str | None:
-    """The job's own prefix: jobs with the same prefix would restore and overwrite each other's files."""
-    return str(S3Location.parse(spec.checkpoint.s3).join(job)) if spec.checkpoint is not None else None
+    """The job's own prefix, unless the job file says ``shared``: jobs with the same prefix restore and overwrite each
+    other's files."""
+    if spec.checkpoint is None or spec.checkpoint.shared:
+        return spec.checkpoint.s3 if spec.checkpoint is not None else None
+    return str(S3Location.parse(spec.checkpoint.s3).join(job))
 
 
 def tensorboard_location(spec: JobSpec, job: str) -> str | None:

@@ -149,10 +149,8 @@ def comparable(request: dict[str, Any]) -> dict[str, Any]:
     )
     result.pop("ProfilerConfig", None)  # the SDK's own switches
     result["AlgorithmSpecification"].pop("EnableSageMakerMetricsTimeSeries", None)
-    checkpoints = result.get("CheckpointConfig", {})
-    if checkpoints:  # the launcher's job has a prefix of its own
-        checkpoints["S3Uri"] = checkpoints["S3Uri"].removesuffix("/JOB")
-        checkpoints.setdefault("LocalPath", "/opt/ml/checkpoints")
+    if "CheckpointConfig" in result:
+        result["CheckpointConfig"].setdefault("LocalPath", "/opt/ml/checkpoints")
     return result
 
 

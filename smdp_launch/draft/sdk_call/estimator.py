@@ -54,7 +54,7 @@ def read_estimator(found: Found) -> SdkJob:
     if job.is_on(("output", "compression"), call.get("disable_output_compression")):
         job.values["output", "compression"] = "none"
     if call.get("checkpoint_s3_uri") is not None:
-        job.place(("checkpoint", "s3"), call.get("checkpoint_s3_uri"), "checkpoints")
+        job.checkpoints(call.get("checkpoint_s3_uri"))
     if job.is_on(("spot",), call.get("use_spot_instances") or call.get("train_use_spot_instances")):
         put_spot(job, call.get("max_wait") or call.get("train_max_wait"))
     put_network(job, call.get("subnets"), call.get("security_group_ids"))

@@ -78,6 +78,19 @@ class SdkJob:
         if known is None or known.startswith(placeholders.BUCKET):
             self.comments[at] = "fill in" if value is None else f"fill in; {source_of(value)}"
 
+    def checkpoints(self, value: Any) -> None:
+        """Set the location of the checkpoints, which the SDK sends unchanged. A path with an unknown part may be one of
+        each job."""
+        at = ("checkpoint", "s3")
+        self.place(at, value, "checkpoints")
+        if value is None:
+            return
+        if _location(value) is not None and _has_known_path(value):
+            self.values["checkpoint", "shared"] = True
+            self.comments["checkpoint", "shared"] = "as the SDK: without the job's name"
+        else:
+            self.notes.append("checkpoint.s3: the job adds its name; `shared: true` uses the location as it is")
+
     def image(self, value: Any) -> None:
         """Set the image; nothing for None. What is unknown in its URI becomes a placeholder."""
         if value is not None and not isinstance(value, str):
@@ -169,6 +182,16 @@ def _source_of(value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return f"[{', '.join(map(_source_of, value))}]"
     return f"{value.path}(...)" if isinstance(value, Made) else repr(value)
+
+
+def _has_known_path(location: str | Text) -> bool:
+    """Whether only the bucket may be unknown."""
+    before = ""
+    for part in location.parts if isinstance(location, Text) else ():
+        if not isinstance(part, str) and "/" in before.removeprefix("s3://"):
+            return False
+        before += part if isinstance(part, str) else "bucket"
+    return True
 
 
 def _location(value: Any) -> str | None:

@@ -63,7 +63,7 @@ def read_trainer(found: Found) -> SdkJob:
     checkpoints = call.get("checkpoint_config") or _argument(found, "with_checkpoint_config")
     if checkpoints is not None or "with_checkpoint_config" in found.with_:
         is_read = isinstance(checkpoints, Made)
-        job.place(("checkpoint", "s3"), checkpoints.get("s3_uri") if is_read else checkpoints, "checkpoints")
+        job.checkpoints(checkpoints.get("s3_uri") if is_read else checkpoints)
         job.put(("checkpoint", "path"), checkpoints.get("local_path") if is_read else None)
     put_network(job, _part(call, "networking", "subnets"), _part(call, "networking", "security_group_ids"))
     put_texts(job, "environment", call.get("environment"))

@@ -157,9 +157,7 @@ class Encryption(Section):
     volume_key: Annotated[
         KmsKey | None, Field(description="KMS key of the hosts' volumes; not for types with local NVMe.")
     ] = None
-    output_key: Annotated[
-        KmsKey | None, Field(description="KMS key of the source archive and of what the job writes to S3.")
-    ] = None
+    output_key: Annotated[KmsKey | None, Field(description="KMS key of the source archive and the results.")] = None
 
 
 class Output(Section):
@@ -173,10 +171,11 @@ class Output(Section):
 
 
 class Checkpoint(Section):
-    s3: Annotated[S3Uri, Field(description="Location of the checkpoints; the job's name is added to it.")]
+    s3: Annotated[S3Uri, Field(description="Location of the checkpoints; the job's name is added, unless `shared`.")]
     path: Annotated[ContainerPath, Field(description="Folder in the container that is synchronized with `s3`.")] = (
         "/opt/ml/checkpoints"
     )
+    shared: Annotated[bool, Field(description="Use `s3` unchanged, and continue from what other jobs saved.")] = False
 
 
 class Batch(Section):

@@ -10,7 +10,7 @@ from functools import partial
 from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.errors import Refused, ServiceProblem
 from smdp_launch.jobfile.model.spec import JobSpec
-from smdp_launch.jobs.preflight import account, buckets, network, permissions, quotas, training_plan
+from smdp_launch.jobs.preflight import account, buckets, checkpoints, network, permissions, quotas, training_plan
 from smdp_launch.jobs.preflight.check import Account, Check, Result, result_of, run
 from smdp_launch.jobs.preflight.weekly_budget import weekly_budget
 from smdp_launch.jobs.service.clients import Clients
@@ -18,6 +18,7 @@ from smdp_launch.planning.plan import Plan
 
 #: The code of the check that `deploy` runs too.
 HOSTING = "SMDP824"
+_SHARED = "SMDP710"
 
 CHECKS = (
     Check("SMDP811", "identity", True, account.identity),
@@ -34,8 +35,16 @@ CHECKS = (
     Check("SMDP822", "permissions", False, permissions.role_permissions),
     Check("SMDP823", "training plan", False, training_plan.training_plan),
     Check("SMDP550", "weekly budget", True, weekly_budget),
+    Check(_SHARED, "checkpoints", True, checkpoints.alone),
     Check(HOSTING, "hosting quota", False, lambda one: quotas.hosting_quota(one.plan.spec, one.service)),
 )
+
+
+#: Why a launch is refused if all problems have this code.
+_REASONS = {
+    "SMDP550": "the weekly budget does not allow this job",
+    _SHARED: "another job uses the checkpoint location",
+}
 
 
 @dataclass(frozen=True)
@@ -72,7 +81,8 @@ def check_hosting(clients: Clients, spec: JobSpec, own: str) -> Result:
 
 
 def require_account(clients: Clients, plan: Plan, ignored: Collection[str] = ()) -> None:
-    """Run the checks of identity, role, buckets, image and weekly budget before an upload. It reports an outage itself.
+    """Run the checks of identity, role, buckets, image, weekly budget and checkpoints before an upload. It reports an
+    outage itself.
 
     Raises:
         Refused: a check failed.
@@ -81,6 +91,6 @@ def require_account(clients: Clients, plan: Plan, ignored: Collection[str] = ())
     problems = [one for each in run(checks, Account(plan, clients), ignored) for one in each.problems]
     if problems:
         codes = " ".join(f"--ignore {one}" for one in dict.fromkeys(one.code for one in problems))
-        only_budget = all(one.code == "SMDP550" for one in problems)
-        reason = "the weekly budget does not allow this job" if only_budget else "AWS would refuse or fail this job"
+        first, *others = {one.code for one in problems}
+        reason = _REASONS.get(first if not others else "", "AWS would refuse or fail this job")
         raise Refused(f"{reason}; fix it, or launch with {codes}", problems)

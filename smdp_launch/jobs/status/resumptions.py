@@ -34,6 +34,12 @@ def resumed_name(answer: Mapping[str, Any]) -> str:
     return job_name(base, ended, int(hashlib.sha256(old.encode()).hexdigest()[:4], 16))
 
 
+def is_resumed_from(job: str, old: str) -> bool:
+    """Whether ``job`` may be one of the jobs that resume ``old`` one after another, by its name."""
+    match, first = _NAME.fullmatch(job), _NAME.fullmatch(old)
+    return match is not None and match["base"] == (first["base"] if first else old)[:_LONGEST_BASE]
+
+
 def last_resumption(clients: Clients, job: str) -> Description:
     """The last job of the chain of resumptions that begins with ``job``: ``job`` itself if it was not resumed.
 

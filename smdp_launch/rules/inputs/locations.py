@@ -52,6 +52,21 @@ def checkpoints_are_outside_output(facts: Facts) -> Iterator[Problem]:
         yield Problem(("checkpoint", "s3"), message, help_, replacement=bracket_text(folder) if folder else None)
 
 
+@rule("SMDP416", "checkpoint.s3", "checkpoint.shared", severity=Severity.WARNING)
+def shared_checkpoints_are_alone(facts: Facts) -> Iterator[Problem]:
+    checkpoint = facts.spec.checkpoint
+    if checkpoint is None or not checkpoint.shared:
+        return
+    for at, uri in locations(facts):
+        inside = _within(uri, checkpoint.s3) and at != ("checkpoint", "s3")
+        if inside and (at[0] != "output" or _folder(uri) != _folder(checkpoint.s3)):
+            name = ".".join(map(str, at[:-1]))
+            message = f"{name} lies within the checkpoints, so every start copies it to every host"
+            help_ = "choose a location for the checkpoints that contains nothing else, or remove `shared`"
+            yield Problem(("checkpoint", "s3"), message, help_)
+            break
+
+
 def _folder(uri: str) -> str:
     return uri.rstrip("/") + "/"
 

@@ -155,9 +155,9 @@ def instead(one: Violation) -> str:
     return fixes.get(one.kind, f"write {one.limit} or {'less' if one.kind == 'max' else 'more'}")
 
 
-@rule("SMDP601", "checkpoint.s3")
+@rule("SMDP601", "checkpoint.s3", "checkpoint.shared")
 def checkpoint_location(facts: Facts) -> Iterator[Problem]:
-    if facts.spec.checkpoint is not None:
+    if facts.spec.checkpoint is not None and not facts.spec.checkpoint.shared:
         location = S3Location.parse(facts.spec.checkpoint.s3).join("n" * LONGEST_NAME)
         for one in check_value(("CheckpointConfig", "S3Uri"), str(location)):
             message = f"SageMaker refuses checkpoint.s3 followed by the job's name: {one.message}"

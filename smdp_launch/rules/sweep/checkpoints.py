@@ -12,12 +12,12 @@ from smdp_launch.rules.sweep.section import section
 _NAMES_THE_JOB = frozenset({"TRAINING_JOB_NAME", "TRAINING_JOB_ARN", "SM_TRAINING_ENV"})
 
 
-@rule("SMDP531", "checkpoint", severity=Severity.WARNING)
+@rule("SMDP531", "checkpoint", "checkpoint.shared", severity=Severity.WARNING)
 def trials_have_own_checkpoints(facts: Facts) -> Iterator[Problem]:
     """The definition of the trials has one CheckpointConfig. A script that reads the name of its job is assumed to use
     a folder of its own."""
     sweep, checkpoint = section(facts), facts.spec.checkpoint
-    if sweep is None or checkpoint is None or not facts.scripts:
+    if sweep is None or checkpoint is None or checkpoint.shared or not facts.scripts:
         return
     if any(one.problem is not None for one in facts.scripts.values()):
         return
@@ -32,3 +32,11 @@ def trials_have_own_checkpoints(facts: Facts) -> Iterator[Problem]:
         "or remove `checkpoint`"
     )
     yield Problem(("checkpoint",), message, help_, on_key=True)
+
+
+@rule("SMDP531", "checkpoint.shared")
+def sweep_has_own_checkpoints(facts: Facts) -> Iterator[Problem]:
+    if section(facts) is not None and facts.spec.checkpoint is not None and facts.spec.checkpoint.shared:
+        message = "all trials, and other jobs, would restore, overwrite and delete each other's checkpoints"
+        help_ = "remove `shared`: the location then contains the name of the sweep"
+        yield Problem(("checkpoint", "shared"), message, help_, on_key=True)

@@ -73,7 +73,7 @@ JOB_OF_ESTIMATOR = {
         "shared": {"fsx": "fs-0123456789abcdef0", "path": "/fsx/data"},
     },
     "output": {"s3": "s3://your-bucket/digits/out"},
-    "checkpoint": {"s3": "s3://your-bucket/digits/checkpoints"},
+    "checkpoint": {"s3": "s3://your-bucket/digits/checkpoints", "shared": True},
     "network": {"subnets": ["subnet-01234567"], "security_groups": ["sg-89abcdef"]},
     "environment": {"MODE": "a"},
     "tags": {"team": "vision"},
@@ -126,7 +126,7 @@ JOB_OF_TRAINER = {
     "spot": {"max_wait": 9000},
     "channels": {"train": {"s3": "s3://data/train"}, "test": {"s3": "s3://data/test"}},
     "output": {"s3": "s3://results/models", "compression": "none"},
-    "checkpoint": {"s3": "s3://results/checkpoints"},
+    "checkpoint": {"s3": "s3://results/checkpoints", "shared": True},
     "network": {"encrypt_traffic": True},
     "tags": {"team": "vision"},
 }

@@ -256,7 +256,28 @@ cpus = InstanceGroup(instance_group_name="cpus", instance_type="ml.c5.4xlarge", 
         "shuffle": 4,
         "groups": ["cpus"],
     }
-    assert job["checkpoint"] == {"s3": "s3://data/c", "path": "/opt/ml/c"}
+    assert job["checkpoint"] == {"s3": "s3://data/c", "path": "/opt/ml/c", "shared": True}
+
+
+@pytest.mark.parametrize(
+    ("location", "s3", "is_shared"),
+    [
+        ('"s3://data/c/run7"', "s3://data/c/run7", True),
+        ('f"s3://{session.default_bucket()}/c/run7"', "s3://your-bucket/c/run7", True),
+        ('f"s3://data/c/{time.time()}"', "s3://your-bucket/c/your-time-time", False),
+        ("session.location()", "s3://your-bucket/checkpoints", False),
+    ],
+)
+def test_known_path_of_checkpoints_is_shared(tmp_path: Path, location: str, s3: str, is_shared: bool) -> None:
+    text = f"""estimator = PyTorch(
+    entry_point="train.py", source_dir="src", role="training", framework_version="2.0.1", py_version="py310",
+    instance_count=1, instance_type="ml.p4d.24xlarge", checkpoint_s3_uri={location},
+)
+estimator.fit("s3://data/a")
+"""
+    ran, job = drafted(tmp_path, "x.py", text)
+    assert job["checkpoint"] == {"s3": s3} | ({"shared": True} if is_shared else {})
+    assert ("the job adds its name" in ran.stdout + ran.stderr) != is_shared
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from tests.support.job_files.good_files import FILES, refused_by_service, reques
 Leaf = tuple[str, ...]
 
 
-def test_there_are_forty_two_sound_files() -> None:
-    assert len(FILES) == 42
+def test_there_are_forty_three_sound_files() -> None:
+    assert len(FILES) == 43
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -134,6 +134,7 @@ CASES: dict[str, Job] = {
     "output.s3": {"output": {"s3": "s3://bucket/elsewhere"}},
     "output.compression": {"output": {"compression": "none"}},
     "checkpoint.s3": {"checkpoint": {"s3": "s3://bucket/checkpoints"}},
+    "checkpoint.shared": {"checkpoint": {"s3": "s3://bucket/checkpoints", "shared": True}},
     "checkpoint.path": {"checkpoint": {"s3": "s3://bucket/checkpoints", "path": "/opt/ml/local/state"}},
     "network.require": {"network": {"require": "80%"}},
     "hang.action": {"hang": {"action": "end"}},

@@ -22,6 +22,7 @@ from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.json import JSONSnapshotExtension
 
 from smdp_entrypoint.contract.hyperparameters import Hyperparameters, to_arguments
+from smdp_launch.catalog.faults import Fault
 from smdp_launch.checking.inputs import LocalRequest
 from smdp_launch.checking.job import check_job
 from smdp_launch.planning.plan import LocalRun, Plan
@@ -110,6 +111,14 @@ def test_aws_images_and_checkpoints_are_in_the_request(tmp_path: Path) -> None:
         "LocalPath": "/opt/ml/checkpoints",
     }
     assert_service_accepts(plan.request)
+
+
+def test_shared_checkpoints_have_the_location_of_the_job_file_except_in_rehearsals(tmp_path: Path) -> None:
+    path = write_job(tmp_path, JOB + "checkpoint: {s3: s3://bucket/ck/, shared: true}\n")
+    assert plan_of(path).request["CheckpointConfig"]["S3Uri"] == "s3://bucket/ck/"
+    assert plan_of(path, LocalRun(1, 1)).request["CheckpointConfig"]["S3Uri"] == "s3://bucket/ck/"
+    rehearsal = plan_of(path, LocalRun(1, 1, fault=Fault("spot", "algo-1", 0)))
+    assert rehearsal.request["CheckpointConfig"]["S3Uri"] == f"s3://bucket/ck/{rehearsal.job}"
 
 
 def test_plan_hash_depends_on_request_and_source(tmp_path: Path) -> None:

@@ -45,9 +45,8 @@ from smdp_launch.sizing.need import MeasuredInput
 from tests.conftest import JOB, ROOT, write_job
 from tests.support.services.cloud import Cloud
 
-#: SMDP9xx are reasons of jobs that ran, and SMDP704 to 709 of refusals of `checkpoints`: no check of a job file finds
-#: them.
-_ELSEWHERE = re.compile(r"SMDP(9|70[4-9])")
+#: SMDP9xx are reasons of jobs that ran, SMDP704 to 709 of refusals of `checkpoints`, and SMDP710 needs a running job.
+_ELSEWHERE = re.compile(r"SMDP(9|70[4-9]|710)")
 PAGES = sorted(page for page in (ROOT / "docs" / "errors").glob("*.md") if not _ELSEWHERE.match(page.name))
 
 

@@ -32,6 +32,7 @@ from smdp_launch.jobs.checkpoints.stored import State, StoredCheckpoint, StoredC
 from smdp_launch.jobs.checkpoints.verification import verify
 from smdp_launch.jobs.job import UNKNOWN_REGION
 from smdp_launch.jobs.service.clients import Clients, connection
+from smdp_launch.jobs.status.checkpoint_users import users_of
 from smdp_launch.jobs.status.resumptions import last_resumption
 from smdp_launch.request.names import S3Location
 from smdp_launch.source.scan import RESULTS_FOLDER
@@ -125,12 +126,15 @@ def _fetch(clients: Clients, place: Place, stored: StoredCheckpoints, request: R
 def _delete(clients: Clients, place: Place, stored: StoredCheckpoints, request: Request) -> ExitCode:
     if place.job is not None:
         place = replace(place, last=last_resumption(clients, place.job.name))
+    users = list(dict.fromkeys([*([place.user] if place.user is not None else []), *users_of(clients, place.s3)]))
     if request.keep_last is not None:
-        selected = superseded(stored, request.keep_last, request.keep_every, is_in_use=place.may_be_in_use)
+        selected = superseded(
+            stored, request.keep_last, request.keep_every, is_in_use=place.may_be_in_use or bool(users)
+        )
     else:
         selected = of_steps(stored, request.delete_steps)
-    if place.user is not None:
-        require_unused(stored, selected, place.user)
+    for user in users:
+        require_unused(stored, selected, user)
     gone: list[StoredCheckpoint] = []
     if selected:
         if not (request.yes or request.as_json):

@@ -18,6 +18,7 @@ from smdp_launch.cli.render.terminal.table import Column, print_table
 from smdp_launch.jobs.checkpoints.fetching import Fetched
 from smdp_launch.jobs.checkpoints.stored import Kind, State, StoredCheckpoint, StoredCheckpoints
 from smdp_launch.jobs.job import UNKNOWN_REGION, Job
+from smdp_launch.jobs.status.checkpoint_users import has_own_location
 from smdp_launch.jobs.status.description import Description
 from smdp_launch.plain_text import without_controls
 from smdp_launch.systems import command_line
@@ -119,6 +120,8 @@ def print_deleted(place: Place, rest: StoredCheckpoints, deleted: Sequence[Store
 def question(place: Place, stored: StoredCheckpoints, selected: Sequence[StoredCheckpoint]) -> str:
     newest = stored.newest
     end = f" in {place.s3} ({place_text(place.where)})?"
+    if place.job is not None and not has_own_location(place.job.name, place.s3):
+        end = f"{end[:-1]}, also those that other jobs saved?"
     if newest is None or newest in selected:
         end = f"{end[:-1]}, which leaves none to resume from?" if _leaves_none(stored, selected) else end
     return f"Delete {_steps(selected)}{end}"

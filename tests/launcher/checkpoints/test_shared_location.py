@@ -1,0 +1,81 @@
+"""A checkpoint location that several jobs use, one after another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from smdp_launch.errors import ExitCode
+from smdp_launch.jobs.preflight.check import Account
+from smdp_launch.jobs.preflight.checkpoints import alone
+from smdp_launch.jobs.records.history import STATE_FOLDER, state_folder
+from smdp_launch.jobs.service.clients import connect_endpoint
+from smdp_launch.jobs.status.checkpoint_users import has_own_location, users_of
+from smdp_launch.localcloud.client.connect import private
+from smdp_launch.rules.base.facts import Problem
+from tests.conftest import Command, write_job
+from tests.support.jobs.plans import plan_of
+from tests.support.jobs.service import name_of
+from tests.support.jobs.stopped import CHECKPOINT, HERE
+from tests.support.waiting import wait_for
+
+SHARED = CHECKPOINT.replace('s3: "s3://bucket/checkpoints"', 's3: "s3://bucket/checkpoints", shared: true')
+WHERE = "s3://bucket/checkpoints"
+#: Saves one more checkpoint in each run, and never exits.
+SAVES = """\
+import os, time
+folder = "/opt/ml/checkpoints"
+open(os.path.join(folder, f"step-{len(os.listdir(folder)) + 1}"), "w").close()
+while True:
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.parametrize(
+    ("job", "where", "is_own"),
+    [
+        ("small-20261121010203-beef", "s3://b/ck/small-20261121010203-beef", True),
+        ("small-20261121050607-cafe", "s3://b/ck/small-20261121010203-beef/", True),
+        ("sweep-1121010203-beef-001-a1b2", "s3://b/ck/sweep-1121010203-beef", True),
+        ("small-20261121010203-beef", "s3://b/ck", False),
+        ("small-20261121010203-beef", "s3://b/ck/other-20261121010203-beef", False),
+        ("small-20261121010203-beef", "s3://b", False),
+    ],
+)
+def test_location_of_a_job_contains_its_name(job: str, where: str, is_own: bool) -> None:
+    assert has_own_location(job, where) == is_own
+
+
+@pytest.mark.runs
+def test_running_job_keeps_the_location_from_other_jobs(smdp_launch: Command, job_folder: Path) -> None:
+    """An ended job is not resumed while another one uses its location, and does not delete what that one needs."""
+    path = write_job(job_folder, SHARED, SAVES)
+    folder = job_folder / STATE_FOLDER / "local" / "s3" / "bucket" / "checkpoints"
+    with private(state_folder(job_folder) / "local") as endpoint:
+        clients = connect_endpoint(endpoint.url, endpoint.region, endpoint.access_key, endpoint.secret_key)
+        assert smdp_launch(*HERE).returncode == ExitCode.OK
+        first = name_of(job_folder)
+        wait_for((folder / "step-1").exists, "the checkpoint of the first job")
+        (problem,) = alone(Account(plan_of(path), clients))
+        assert isinstance(problem, Problem)
+        assert f"{first} has not ended and uses this location" in problem.message
+        assert [list(users_of(clients, one)) for one in (WHERE, f"{WHERE}/below", "s3://bucket/")] == [[first]] * 3
+        assert list(users_of(clients, "s3://bucket/check")) == []
+        assert smdp_launch("stop").returncode == ExitCode.OK
+        assert smdp_launch("follow", "--quiet").returncode == ExitCode.JOB_STOPPED
+        assert list(alone(Account(plan_of(path), clients))) == ["no running job uses the location"]
+
+        assert smdp_launch(*HERE).returncode == ExitCode.OK
+        second = name_of(job_folder)
+        wait_for((folder / "step-2").exists, "the checkpoint of the second job, which continues")
+        ran = smdp_launch("resume", first)
+        assert (ran.returncode, "error[SMDP710]" in ran.stderr) == (ExitCode.REFUSED, True), ran.stdout + ran.stderr
+        assert f"{WHERE}: {second} has not ended and uses it" in ran.stderr
+        ran = smdp_launch("checkpoints", first, "--delete", "2", "--yes")
+        assert (ran.returncode, "error[SMDP707]" in ran.stderr) == (ExitCode.REFUSED, True), ran.stdout + ran.stderr
+        assert f": {second} has not ended, and resumes from this checkpoint" in ran.stderr
+        assert smdp_launch("stop").returncode == ExitCode.OK
+        assert smdp_launch("follow", "--quiet").returncode == ExitCode.JOB_STOPPED
+        ran = smdp_launch("resume", first, "--dry-run")
+        assert ran.returncode == ExitCode.OK, ran.stderr
