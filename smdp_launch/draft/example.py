@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 from smdp_launch.draft.jobfile import SCHEMA_FILE
+from smdp_launch.draft.user_files import write_file
 from smdp_launch.templates import template
 
 
@@ -106,12 +106,13 @@ def job_text(name: str, output: Path) -> str:
 
 def write_scripts(name: str, folder: Path) -> None:
     """Raises:
-    OSError: they cannot be written.
+    OSError: their folder cannot be created.
+    EnvironmentProblem: they cannot be written.
     """
     example = EXAMPLES[name]
     (folder / SOURCE).mkdir(exist_ok=True)
     for one in example.files:
-        shutil.copyfile(template(f"{example.source}/{one}"), folder / SOURCE / one)
+        write_file(folder / SOURCE / one, template(f"{example.source}/{one}").read_bytes())
 
 
 def write_data(name: str, folder: Path) -> None:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from smdp_launch.catalog.prices import PriceTable
 from smdp_launch.checking.inputs import MB
-from smdp_launch.disk import why
+from smdp_launch.draft.user_files import write_file
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.planning.past_rehearsals import PastRehearsal
@@ -39,11 +39,7 @@ def save(plan: Plan, path: Path) -> None:
     data = plan.to_json()
     data["source"]["folder"] = str(plan.source.folder.absolute())  # the plan can be launched from another folder
     text = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
-    try:
-        path.touch(mode=0o600)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise EnvironmentProblem(f"{path} cannot be written: {why(error, path)}") from error
+    write_file(path, text, mode=0o600)
 
 
 def is_saved_plan(path: Path) -> bool:

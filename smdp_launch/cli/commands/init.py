@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -142,8 +142,8 @@ def command(
     can_ask = not yes and sys.stdin is not None and sys.stdin.isatty()
     script = _find_entry(tree, can_ask) if entry is None else _entry_of(tree, entry)
     draft = make_draft(tree, script, output, engine, name)
-    _write(output, job_file(draft), "w" if force else "x")
     _write_schema(output)
+    _write(output, job_file(draft), force)
     checked = check_job(output)
     _print_draft(draft, output, [one.field for one in checked.placeholders])
     if notebook:
@@ -175,8 +175,8 @@ def _write_from_sdk(
         help_ = "give the file that makes the estimator, or `smdp-launch init FOLDER` for the folder of the script"
         raise JobFileRefused([Diagnostic("SMDP402", str(error), text=str(file), help=help_)]) from error
     job = draft_of(found, file, output, engine, name)
-    _write(output, job_file_text(job, file.name, found.place), "w" if force else "x")
     _write_schema(output)
+    _write(output, job_file_text(job, file.name, found.place), force)
     click.echo(f"wrote {output} from {found.made.name} in {file}, {found.place}")
     for note in job.notes:
         print_note(note)
@@ -208,8 +208,9 @@ def _list_templates() -> None:
 
 def _write_example(template: str, output: Path, notebook: bool, force: bool) -> None:
     from smdp_launch.disk import why
-    from smdp_launch.draft.example import EXAMPLES, files_of, job_text, write_data, write_scripts
+    from smdp_launch.draft.example import EXAMPLES, SOURCE, files_of, job_text, write_data, write_scripts
     from smdp_launch.draft.notebook import notebook_for
+    from smdp_launch.draft.user_files import removed_on_failure
     from smdp_launch.errors import EnvironmentProblem
 
     example, files = EXAMPLES[template], files_of(template, output)
@@ -217,15 +218,16 @@ def _write_example(template: str, output: Path, notebook: bool, force: bool) -> 
         files.append(output.with_suffix(".ipynb"))
     for file in files:
         _refuse_to_overwrite(file, force)
-    try:
-        write_scripts(template, output.parent)
-        write_data(template, output.parent)
-    except OSError as error:
-        raise EnvironmentProblem(f"the example cannot be written: {why(error, output.parent)}") from error
-    _write(output, job_text(template, output), "w" if force else "x")
-    _write_schema(output)
-    if notebook:
-        _write(output.with_suffix(".ipynb"), notebook_for(output, example.notebook), "w" if force else "x")
+    with removed_on_failure([output.parent / SOURCE, *(one for one in files if one != output)]):
+        try:
+            write_scripts(template, output.parent)
+            write_data(template, output.parent)
+        except OSError as error:
+            raise EnvironmentProblem(f"the example cannot be written: {why(error, output)}") from error
+        _write_schema(output)
+        if notebook:
+            _write(output.with_suffix(".ipynb"), notebook_for(output, example.notebook), force)
+        _write(output, job_text(template, output), force)
     click.echo(f"wrote {', '.join(map(str, files))}")
     can_run = linux_refusal("a local run") is None
     given = [] if output == Path("job.yaml") else [str(output)]
@@ -298,22 +300,18 @@ def _refuse_folder(tree: SourceTree, unreadable: Sequence[str]) -> NoReturn:
     raise JobFileRefused([Diagnostic("SMDP402", message, text=str(tree.folder), help=help_)])
 
 
-def _write(output: Path, text: str, mode: Literal["x", "w", "a"]) -> None:
-    """Write the file. With mode "x", refuse to overwrite a file that another process has created meanwhile.
+def _write(output: Path, text: str, force: bool) -> None:
+    """Write the file. Without ``force``, refuse to overwrite a file that another process has created meanwhile.
 
     Raises:
         EnvironmentProblem: it cannot be written.
     """
-    from smdp_launch.disk import why
-    from smdp_launch.errors import EnvironmentProblem
+    from smdp_launch.draft.user_files import create_file, write_file
 
     try:
-        with output.open(mode, encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        (write_file if force else create_file)(output, text)
     except FileExistsError:
         _refuse_to_overwrite(output, force=False)
-    except OSError as error:
-        raise EnvironmentProblem(f"{output} cannot be written: {why(error, output)}") from error
 
 
 def _write_schema(output: Path) -> None:
@@ -341,14 +339,16 @@ def _add_notebook(job_file: Path) -> None:
 
 def _write_notebook(job_file: Path, source: Path, force: bool, prefix: str = "") -> None:
     from smdp_launch.draft.notebook import ignore_addition, notebook_for
+    from smdp_launch.draft.user_files import write_file
     from smdp_launch.source.ignore import IGNORE_FILE
 
     path = job_file.with_suffix(".ipynb")
-    _write(path, notebook_for(job_file), "w" if force else "x")
+    _write(path, notebook_for(job_file), force)
     addition = ignore_addition(path, source)
     note = ""
     if addition:
-        _write(source / IGNORE_FILE, addition, "a")
+        ignore = source / IGNORE_FILE
+        write_file(ignore, (ignore.read_bytes() if ignore.exists() else b"") + addition.encode())
         note = f"; {IGNORE_FILE} excludes it from the source"
     click.echo(f"{prefix}wrote {path}{note}")
 

@@ -16,17 +16,13 @@ def command(output: Path | None) -> None:
     # yaml-language-server: $schema=job.schema.json
     """  # noqa: D301 - click reads \b as "keep the line breaks of this paragraph"
     from smdp_launch.cli.render.next_step import print_next
-    from smdp_launch.disk import why
-    from smdp_launch.errors import EnvironmentProblem
+    from smdp_launch.draft.user_files import write_file
     from smdp_launch.jobfile.model.editor import schema_text
 
     if output is None:
         click.echo(schema_text(), nl=False)
         print_next("smdp-launch schema --output job.schema.json")
         return
-    try:
-        output.write_text(schema_text(), encoding="utf-8")
-    except OSError as error:
-        raise EnvironmentProblem(f"{output} cannot be written: {why(error, output)}") from error
+    write_file(output, schema_text())
     click.echo(f"wrote {output}", err=True)
     print_next(f"name it in a job file's first line: # yaml-language-server: $schema={output}")

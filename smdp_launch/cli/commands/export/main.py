@@ -35,8 +35,7 @@ def command(job_file: Path, settings: tuple[str, ...], system: System, output: P
     from smdp_launch.cli.render.diagnostics import print_diagnostics
     from smdp_launch.cli.render.json_output import json_text
     from smdp_launch.cli.render.next_step import print_next, print_note
-    from smdp_launch.disk import why
-    from smdp_launch.errors import EnvironmentProblem
+    from smdp_launch.draft.user_files import write_file
     from smdp_launch.planning.exports import airflow_operator, exported
     from smdp_launch.planning.prepare import make_plan
     from smdp_launch.systems import command_line
@@ -52,10 +51,7 @@ def command(job_file: Path, settings: tuple[str, ...], system: System, output: P
     if output is None:
         click.echo(text)
     else:
-        try:
-            output.write_text(f"{text}\n", encoding="utf-8")
-        except OSError as error:
-            raise EnvironmentProblem(f"{output} cannot be written: {why(error, output)}") from error
+        write_file(output, f"{text}\n")
         print_note(f"wrote {output}")
     if not upload:
         print_note("the source archive is not uploaded: export with --upload before the step runs")

@@ -46,7 +46,7 @@ def command(
     from smdp_launch.cli.render.terminal.retries import print_retry
     from smdp_launch.cli.shared.follow_session import interrupts_deferred
     from smdp_launch.cli.shared.serving import served_endpoint
-    from smdp_launch.disk import why
+    from smdp_launch.draft.user_files import write_file
     from smdp_launch.errors import EnvironmentProblem, ExitCode, ModelFailed, Refused
     from smdp_launch.request.names import S3Location
     from smdp_launch.serving.invoke import ANY_TYPE, content_type_of, invoke, invoke_async
@@ -83,8 +83,5 @@ def command(
             sys.stdout.buffer.write(b"\n")
         sys.stdout.flush()
         return ExitCode.OK
-    try:
-        output.write_bytes(answer.body)
-    except OSError as error:
-        raise EnvironmentProblem(f"{output} cannot be written: {why(error, output)}") from error
+    write_file(output, answer.body)
     return ExitCode.OK

@@ -181,19 +181,10 @@ def command(
     report = replace(study.report(model_answers(program, study, timeout)), diagnostics=checked.diagnostics)
     if svg is not None:
         from smdp_launch.cli.render.plots.scale_plot import svg_document
+        from smdp_launch.draft.user_files import write_file
 
-        _write(svg, svg_document(report))
+        write_file(svg, svg_document(report))
     if as_json:
         click.echo(json_text(report.to_json(), allow_nan=False))
     else:
         print_report(report, spec, svg)
-
-
-def _write(path: Path, text: str) -> None:
-    from smdp_launch.disk import why
-    from smdp_launch.errors import EnvironmentProblem
-
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise EnvironmentProblem(f"{path} cannot be written: {why(error, path)}") from error
