@@ -34,6 +34,7 @@ HOSTS = (1, 2, 4, 8, 16)
 #: Models with known gradients and a published step time.
 MODELS = tuple(sorted(published_steps()))
 _MOST_BUCKETS = 100_000
+_GPU_TYPES = "such as ml.p4d.24xlarge (`smdp-launch catalog instances` lists all)"
 
 
 class MissingInput(SmdpError):
@@ -88,12 +89,23 @@ def gpu_instance(name: str) -> Instance:
     type_ = instance(name)
     if type_ is not None:
         return type_
-    known = [one.name for one in instances()]
     if name in known_instance_types():
-        raise ValueError(f"the catalog knows no GPUs of {name}: choose one of {', '.join(known)}")
-    match = closest(name, known)
-    help_ = f"did you mean {match}?" if match else f"choose one of {', '.join(known)}"
+        raise ValueError(f"the catalog knows no GPUs of {name}: choose another, {_GPU_TYPES}")
+    match = closest(name, [one.name for one in instances()])
+    help_ = f"did you mean {match}?" if match else f"choose one {_GPU_TYPES}"
     raise ValueError(f"there is no instance type {name}: {help_}")
+
+
+def _types(spec: JobSpec, flags: Flags) -> tuple[Instance, ...]:
+    if flags.instance_types:
+        return tuple(map(gpu_instance, flags.instance_types))
+    of_job = instance(spec.compute.instance_type)
+    if of_job is None:
+        raise MissingInput(
+            f"compute.instance_type is {spec.compute.instance_type}, and the catalog knows no GPUs of it: "
+            f"add --instance-type with a type that has GPUs, {_GPU_TYPES}"
+        )
+    return (of_job,)
 
 
 def inputs(spec: JobSpec, flags: Flags, run: Measured | None = None) -> Inputs:
@@ -103,9 +115,9 @@ def inputs(spec: JobSpec, flags: Flags, run: Measured | None = None) -> Inputs:
         run: measurements of a run of this job.
 
     Raises:
-        MissingInput: the seconds of a step, or the bytes of its gradients, are not known.
+        MissingInput: the GPUs, the seconds of a step, or the bytes of its gradients are not known.
     """
-    types = tuple(gpu_instance(name) for name in flags.instance_types or (spec.compute.instance_type,))
+    types = _types(spec, flags)
     steps, of_steps, warnings = _steps(types, flags, run, spec)
     buckets, of_buckets = _buckets(flags, run)
     share = flags.backward_share or BACKWARD_SHARE

@@ -28,7 +28,7 @@ from smdp_launch.scaling.question import (
 from smdp_launch.scaling.study import Price, Study
 from smdp_launch.scaling.verdict import definition
 from tests.conftest import JOB, LAUNCHER, Command, clean_environment, write_job
-from tests.launcher.planning.scaling import DEFAULTS, P3DN, PRICES, SMALL, spec_of
+from tests.launcher.planning.scaling import DEFAULTS, ON_CPUS, P3DN, PRICES, SMALL, spec_of
 from tests.support.json_documents import the_document, validator
 from tests.support.terminal import on_a_terminal
 from tests.support.waiting import wait_for
@@ -163,6 +163,14 @@ def test_invalid_value_gives_one_message_and_exit_code(
     assert ran.returncode == code, ran.stderr
     assert sentence in ran.stderr
     assert (ran.stdout, "Traceback" in ran.stderr) == ("", False)
+
+
+def test_job_on_cpus_needs_a_type_with_gpus(smdp_launch: Command, job_folder: Path) -> None:
+    write_job(job_folder, ON_CPUS)
+    ran = smdp_launch("scale", *BASE)
+    assert (ran.returncode, ran.stdout) == (ExitCode.USAGE, "")
+    assert "compute.instance_type is ml.c5.xlarge, and the catalog knows no GPUs of it: add --inst" in ran.stderr
+    assert smdp_launch("scale", *SMALL).returncode == ExitCode.OK
 
 
 def test_costs_are_read_from_calibrate_output(smdp_launch: Command, job_folder: Path) -> None:
