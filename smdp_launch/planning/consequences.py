@@ -19,6 +19,7 @@ from smdp_launch.request.batch import (
 )
 from smdp_launch.request.build import Request, tensorboard_location
 from smdp_launch.request.cost import highest_price, most_usd, pending_is_limited, training_hours, warm_hours
+from smdp_launch.units import count
 
 _FACTORS = {"linear": "{size} / {reference}", "sqrt": "sqrt({size} / {reference})", "none": "1"}
 
@@ -46,6 +47,7 @@ class ImageFacts:
 
     Args:
         source: ``AWS`` for AWS's own images, else ``yours``.
+        is_for_cpus: it contains no CUDA.
     """
 
     uri: str
@@ -53,6 +55,7 @@ class ImageFacts:
     cuda: str | None
     python: str | None
     compute_capability: str | None
+    is_for_cpus: bool
 
 
 @dataclass(frozen=True)
@@ -101,10 +104,11 @@ def batch(spec: JobSpec) -> Batch | None:
 def image_facts(spec: JobSpec, request: Request) -> ImageFacts:
     uri = str(request["AlgorithmSpecification"]["TrainingImage"])
     parsed = parse_image(uri)
-    known = aws_build(parsed) if parsed is not None else None
-    if spec.image is None and known is None:
-        known = build(spec.framework.name, spec.framework.version)
     tag = tag_facts(parsed.tag or "") if parsed is not None else None
+    known = aws_build(parsed) if parsed is not None else None
+    is_for_cpus = tag is not None and tag.processor == "cpu"
+    if spec.image is None and known is None and not is_for_cpus:
+        known = build(spec.framework.name, spec.framework.version)
     host = instance(spec.compute.instance_type)
     return ImageFacts(
         uri=uri,
@@ -112,6 +116,7 @@ def image_facts(spec: JobSpec, request: Request) -> ImageFacts:
         cuda=known.cuda if known is not None else tag.cuda if tag is not None else None,
         python=known.python if known is not None else tag.python if tag is not None else None,
         compute_capability=host.compute_capability if host is not None else None,
+        is_for_cpus=is_for_cpus,
     )
 
 
@@ -143,9 +148,10 @@ def side_effects(spec: JobSpec, request: Request) -> Iterator[str]:
     if spec.remote_debug:
         yield "a shell in each container for everyone who may call ssm:StartSession on the job"
     if spec.compute.retries:
-        yield f"up to {spec.compute.retries} restarts after an internal error of SageMaker, each billed"
+        yield f"up to {count(spec.compute.retries, 'restart')} after an internal error of SageMaker, each billed"
     if spec.retries is not None:
-        yield f"up to {spec.retries.at_most} more jobs after failures ({', '.join(spec.retries.on)}), each billed"
+        more = count(spec.retries.at_most, "more job")
+        yield f"up to {more} after failures ({', '.join(spec.retries.on)}), each billed"
     for name in sorted(set(spec.overlay) & {"DebugRuleConfigurations", "ProfilerRuleConfigurations"}):
         yield f"{name} of the overlay: additional processing instances, billed separately"
 

@@ -21,7 +21,7 @@ from smdp_launch.request.batch import on_cpus, workers_per_host
 from smdp_launch.request.build import PLAN_TAG, Request, plan_hash
 from smdp_launch.source.scan import SourceTree
 from smdp_launch.source.script.program import Program
-from smdp_launch.units import listed
+from smdp_launch.units import count, listed
 
 #: The number of workers that the entrypoint starts, because there are no GPUs to count.
 WORKERS_VARIABLE = "SMDP_WORKERS_PER_HOST"
@@ -86,8 +86,8 @@ def not_simulated_locally(
     types = hosts_by_type(request["ResourceConfig"]) or {compute.instance_type: compute.instance_count}
     requested = listed([f"{number} x {name}" for name, number in types.items()])
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    gpus = "" if on_cpus(spec) else f", {compute.instance_count * workers_per_host(spec)} GPUs"
-    yield f"{requested}{gpus}: {hosts * workers} workers share this machine's CPUs instead"
+    gpus = "" if on_cpus(spec) else f", {count(compute.instance_count * workers_per_host(spec), 'GPU')}"
+    yield f"{requested}{gpus}: this machine's CPUs run {count(hosts * workers, 'worker')} instead"
     if options.containers:
         yield "the internet: containers reach it only through an HTTP proxy"
     else:

@@ -163,7 +163,8 @@ def _ends(plan: Plan) -> str:
 
 
 def _image(facts: ImageFacts) -> str:
-    contents = [f"CUDA {facts.cuda}"] if facts.cuda is not None else ["CUDA version unknown"]
+    unknown = "no CUDA, an image for CPUs" if facts.is_for_cpus else "CUDA version unknown"
+    contents = [f"CUDA {facts.cuda}" if facts.cuda is not None else unknown]
     if facts.python is not None:
         contents.append(f"Python {facts.python}")
     if facts.compute_capability is not None:

@@ -11,6 +11,7 @@ from smdp_launch.checking.inputs import LocalRequest
 from smdp_launch.checking.job import check_job
 from smdp_launch.planning.prepare import local_run
 from tests.conftest import JOB, write_job
+from tests.launcher.planning.scaling import ON_CPUS
 
 TRAINER = "from transformers import Trainer, TrainingArguments\nTrainer(args=TrainingArguments()).train()\n"
 
@@ -19,6 +20,13 @@ def not_simulated(folder: Path, script: str = "", text: str = JOB, **options: bo
     request = LocalRequest(**options)  # type: ignore[arg-type]
     checked = check_job(write_job(folder, text, script), environ={}, local=request)
     return "\n".join(local_run(checked, request, 4).not_simulated)
+
+
+def test_one_worker_is_singular(tmp_path: Path) -> None:
+    request = LocalRequest(hosts=1, workers_per_host=1)
+    checked = check_job(write_job(tmp_path, ON_CPUS), environ={}, local=request)
+    first, *_ = local_run(checked, request, 1).not_simulated
+    assert first == "2 x ml.c5.xlarge: this machine's CPUs run 1 worker instead"
 
 
 @pytest.mark.parametrize(

@@ -27,12 +27,14 @@ from smdp_launch.checking.inputs import LocalRequest
 from smdp_launch.checking.job import check_job
 from smdp_launch.planning.plan import LocalRun, Plan
 from smdp_launch.planning.prepare import local_run, make_plan
+from smdp_launch.planning.summary import summary
 from smdp_launch.request.hyperparameters import encode, script_arguments
 from smdp_launch.request.names import S3Location, job_name
 from smdp_launch.request.ranks import hosts, rank_map
 from smdp_launch.source.archive import MODIFIED, write_archive
 from smdp_launch.source.scan import scan_source
 from tests.conftest import JOB, ROOT, write_job
+from tests.launcher.planning.scaling import ON_CPUS
 from tests.support.jobs.plans import NOW, plan_of
 
 json_values = st.recursive(
@@ -274,3 +276,9 @@ def test_file_that_shrinks_during_packing_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("")
     with pytest.raises(OSError, match="unexpected end of data"):
         write_archive(tree, io.BytesIO())
+
+
+def test_plan_of_an_image_for_cpus_names_no_cuda(tmp_path: Path) -> None:
+    made = plan_of(write_job(tmp_path, ON_CPUS))
+    assert (made.image.cuda, made.image.python, made.image.is_for_cpus) == (None, "3.10", True)
+    assert ("", "AWS: no CUDA, an image for CPUs, Python 3.10") in summary(made)

@@ -79,6 +79,13 @@ def test_policy_ends_after_its_retries_and_ignores_other_failures() -> None:
     assert RetryPolicy(on, 2).retries(Outcome("Completed", ExitCode.OK, "completed")) is None
 
 
+@pytest.mark.parametrize(("at_most", "jobs"), [(1, "1 more job"), (2, "2 more jobs")])
+def test_plan_counts_the_jobs_of_retries(tmp_path: Path, at_most: int, jobs: str) -> None:
+    text = f"{JOB}{CHECKPOINT}retries: {{on: [hardware], at_most: {at_most}}}\n"
+    effects = plan_of(write_job(tmp_path, text)).side_effects
+    assert f"up to {jobs} after failures (hardware), each billed" in effects
+
+
 @pytest.mark.parametrize(
     ("text", "variables"),
     [
