@@ -24,12 +24,12 @@ def trials_have_own_checkpoints(facts: Facts) -> Iterator[Problem]:
     if any(name in _NAMES_THE_JOB for one in facts.scripts.values() for name, *_ in one.environment):
         return
     message = (
-        f"all trials share one checkpoint location, and the script saves to {checkpoint.path} itself: a trial can "
+        "all trials share one checkpoint location, and the script does not read the name of its trial: a trial can "
         "restore the checkpoints of another one"
     )
     help_ = (
-        f'save to a folder of the trial, such as os.path.join("{checkpoint.path}", os.environ["TRAINING_JOB_NAME"]), '
-        "or remove `checkpoint`"
+        f'save to a folder of the trial, such as os.path.join("{checkpoint.path}", os.environ["TRAINING_JOB_NAME"]); '
+        "if the script saves no checkpoints, remove `checkpoint`"
     )
     yield Problem(("checkpoint",), message, help_, on_key=True)
 
