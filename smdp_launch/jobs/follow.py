@@ -25,7 +25,7 @@ from smdp_launch.jobs.service.response_time import response_time
 from smdp_launch.jobs.service.retry import LONGEST_OUTAGE, Outage
 from smdp_launch.jobs.service.retry_policy import Waiting
 from smdp_launch.jobs.status.description import Description, description
-from smdp_launch.jobs.status.interrupted_resume import explain_never_created
+from smdp_launch.jobs.status.interrupted_resume import explain_unknown
 from smdp_launch.plain_text import without_controls
 
 #: Pages that one poll reads of each stream at most: the user may interrupt it in between.
@@ -241,7 +241,7 @@ class Follower:
     def _wait(self, error: Exception) -> Waiting:
         waiting = self._outage.record_failure(self._doing, error)
         if waiting.error_kind is ErrorKind.FINAL or self._outage.lasted > LONGEST_OUTAGE:
-            with explain_never_created(self.job):
+            with explain_unknown(self.job):
                 raise ServiceProblem(f"{waiting.what}: {waiting.reason}") from error
         self.clients.renew(waiting.error_kind)
         self.pause = waiting.again_in

@@ -16,6 +16,7 @@ from smdp_launch.jobs.records.history import find_launch, record_resumption
 from smdp_launch.jobs.resume import tags_of_resumption, user_tags
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.retry import call_with_retries
+from smdp_launch.jobs.status.interrupted_resume import is_unknown
 from smdp_launch.jobs.submit import create_once
 from smdp_launch.jobs.sweeps import ENDED, SweepState, describe_sweep
 from smdp_launch.request.build import PLAN_TAG, Request
@@ -64,7 +65,7 @@ def prepare_sweep(clients: Clients, name: str) -> SweepResumption:
         old = describe_sweep(clients, name)
     except ServiceProblem as error:
         launched = find_launch(name)
-        if launched is None or launched.resumes is None or not _is_unknown(error.__cause__):
+        if launched is None or launched.resumes is None or not is_unknown(error.__cause__):
             raise
         return prepare_sweep(clients, launched.resumes)  # the resumption was interrupted before it was created
     if not old.has_ended:
@@ -112,12 +113,6 @@ def _describe(clients: Clients, name: str) -> Mapping[str, Any]:
     return call_with_retries(clients, f"sweep {name} cannot be described", call)
 
 
-def _is_unknown(error: BaseException | None) -> bool:
-    from botocore.exceptions import ClientError
-
-    return isinstance(error, ClientError) and error.response["Error"]["Code"] == "ResourceNotFound"
-
-
 def _require_first(clients: Clients, old: str, new: str) -> None:
     from botocore.exceptions import ClientError
 
@@ -125,7 +120,7 @@ def _require_first(clients: Clients, old: str, new: str) -> None:
         try:
             found = clients.sagemaker.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName=new)
         except ClientError as error:
-            if not _is_unknown(error):
+            if not is_unknown(error):
                 raise
             return None
         return str(found["HyperParameterTuningJobStatus"])

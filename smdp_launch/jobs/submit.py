@@ -15,7 +15,7 @@ from smdp_launch.jobs.records.outcome import ENDED, NO_JOB
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.error_kinds import ErrorKind, error_kind, reason
 from smdp_launch.jobs.service.retry import call_with_retries
-from smdp_launch.jobs.status.interrupted_resume import explain_never_created
+from smdp_launch.jobs.status.interrupted_resume import explain_unknown
 from smdp_launch.jobs.transfer.upload import Progress, encryption, ignore_progress, upload
 from smdp_launch.planning.plan import Plan
 from smdp_launch.request.build import PLAN_TAG, Request
@@ -174,7 +174,7 @@ def stop(clients: Clients, job: str) -> str:
         now = status()
         return now if now in _NOT_RUNNING else None
 
-    with explain_never_created(job):
+    with explain_unknown(job):
         return call_with_retries(clients, f"job {job} could not be stopped", call, already_done)
 
 

@@ -12,6 +12,7 @@ from smdp_launch.errors import EnvironmentProblem, ExitCode, Interrupted, Servic
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.error_kinds import ErrorKind, error_kind
 from smdp_launch.jobs.service.retry import LONGEST_OUTAGE, call_with_retries, waiting_for_recovery
+from smdp_launch.jobs.status.interrupted_resume import explain_unknown
 from smdp_launch.jobs.submit import create_once, send_source
 from smdp_launch.jobs.transfer.upload import Progress, ignore_progress
 from smdp_launch.plain_text import without_controls
@@ -148,7 +149,8 @@ def describe_sweep(clients: Clients, name: str) -> SweepState:
             logarithmic=_logarithmic(config.get("ParameterRanges", {})),
         )
 
-    return call_with_retries(clients, f"sweep {name} cannot be described", call)
+    with explain_unknown(name):
+        return call_with_retries(clients, f"sweep {name} cannot be described", call)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from smdp_launch.host_counts import host_count, hosts_by_type
 from smdp_launch.jobs.records.outcome import ENDED, Outcome, outcome, with_model_found
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.retry import call_with_retries
-from smdp_launch.jobs.status.interrupted_resume import explain_never_created
+from smdp_launch.jobs.status.interrupted_resume import explain_unknown
 from smdp_launch.plain_text import without_controls
 from smdp_launch.units import count, listed
 
@@ -95,7 +95,7 @@ def describe_training_job(clients: Clients, job: str) -> Mapping[str, Any]:
         answer: Mapping[str, Any] = clients.sagemaker.describe_training_job(TrainingJobName=job)
         return with_model_found(clients.quick, answer)
 
-    with explain_never_created(job):
+    with explain_unknown(job):
         return call_with_retries(clients, f"job {job} cannot be described", call)
 
 

@@ -1,4 +1,5 @@
-"""Jobs that are in the history but unknown to the service: their resume was interrupted before the job was created."""
+"""Jobs and sweeps that are unknown to the service. If one is in the history, its resume was interrupted before it was
+created, or it is a local one whose files were deleted."""
 
 from __future__ import annotations
 
@@ -6,16 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from smdp_launch.errors import ServiceProblem
-from smdp_launch.jobs.records.history import find_launch
+from smdp_launch.jobs.records.history import LOCAL, find_launch
+
+#: The error code for an unknown name, by the call.
+_UNKNOWN = {"DescribeTrainingJob": "ValidationException", "DescribeHyperParameterTuningJob": "ResourceNotFound"}
 
 
 def is_unknown(error: BaseException | None) -> bool:
-    """Whether botocore's ``error`` means that there is no such job."""
+    """Whether botocore's ``error`` means that there is no such job or sweep."""
     from botocore.exceptions import ClientError
 
-    if not isinstance(error, ClientError) or error.operation_name != "DescribeTrainingJob":
-        return False
-    return bool(error.response["Error"]["Code"] == "ValidationException")
+    return isinstance(error, ClientError) and _UNKNOWN.get(error.operation_name) == error.response["Error"]["Code"]
 
 
 def resumed_from(job: str, error: ServiceProblem) -> str | None:
@@ -25,12 +27,19 @@ def resumed_from(job: str, error: ServiceProblem) -> str | None:
 
 
 @contextmanager
-def explain_never_created(job: str) -> Iterator[None]:
-    """Add to a refused call about ``job`` how to create the job after all."""
+def explain_unknown(job: str) -> Iterator[None]:
+    """Add to a refused call about ``job``, or about the sweep of this name, what to do if the service does not know
+    it."""
     try:
         yield
     except ServiceProblem as error:
-        old = resumed_from(job, error)
-        if old is None:
+        if not is_unknown(error.__cause__):
             raise
-        raise ServiceProblem(f"{error}; it was never created: run smdp-launch resume {old}") from error.__cause__
+        launched = find_launch(job)
+        if launched is not None and launched.resumes is not None:
+            advice = f"it was never created: run smdp-launch resume {launched.resumes}"
+        elif launched is not None and launched.where == LOCAL:
+            advice = "its files in the folder of the local cloud were deleted: launch it again"
+        else:
+            advice = "check the name, the region and AWS_PROFILE"
+        raise ServiceProblem(f"{str(error).rstrip('.')}; {advice}") from error.__cause__

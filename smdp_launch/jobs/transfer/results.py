@@ -11,6 +11,7 @@ from smdp_launch.errors import ExitCode, NoResults, Refused
 from smdp_launch.jobs.records.outcome import ENDED, WROTE_NOTHING, Outcome, outcome
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.retry import call_with_retries
+from smdp_launch.jobs.status.interrupted_resume import explain_unknown
 from smdp_launch.request.names import S3Location
 from smdp_launch.source.file_names import BadNameError, checked_name
 
@@ -42,9 +43,11 @@ def find_results(clients: Clients, job: str) -> Results:
         Refused: the job has not ended, or an object's key leads out of the download folder.
         NoResults: there is no object.
     """
-    described = call_with_retries(
-        clients, f"job {job} cannot be described", lambda: clients.sagemaker.describe_training_job(TrainingJobName=job)
-    )
+    with explain_unknown(job):
+        what = f"job {job} cannot be described"
+        described = call_with_retries(
+            clients, what, lambda: clients.sagemaker.describe_training_job(TrainingJobName=job)
+        )
     if described["TrainingJobStatus"] not in ENDED:
         status = described.get("SecondaryStatus", described["TrainingJobStatus"])
         raise Refused(f"{job} still runs ({status}): download its results when it has ended")

@@ -298,7 +298,8 @@ def test_job_on_aws_is_found_by_name_from_any_folder(
 def test_unknown_job_is_a_service_problem(smdp_launch: Command, service: dict[str, str], verb: str) -> None:
     ran = smdp_launch(verb, "unknown", "--region", "us-east-1", env=service)
     assert ran.returncode == ExitCode.SERVICE
-    assert "Requested resource not found." in ran.stderr
+    advice = "check the name, the region and AWS_PROFILE"
+    assert ran.stderr.endswith(f"ValidationException: Requested resource not found; {advice}\n")
 
 
 def test_job_of_unreachable_service_is_listed_as_unknown(

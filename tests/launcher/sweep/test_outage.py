@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.exceptions import EndpointConnectionError
+from botocore.exceptions import ClientError, EndpointConnectionError
 
 from smdp_launch.cli.render.terminal.retries import print_retry
 from smdp_launch.cli.shared.sweeps import follow_sweep
@@ -137,8 +137,9 @@ def test_short_wait_with_credentials_that_are_expired_at_first_shows_how_to_rene
 
 
 def test_unknown_sweep_is_not_said_to_continue() -> None:
-    refused = refusal("ResourceNotFound", "Requested resource not found.")
-    with pytest.raises(ServiceProblem, match=r"Requested resource not found\.$"):
+    answer: Any = {"Error": {"Code": "ResourceNotFound", "Message": "Can't find s."}}
+    refused = ClientError(answer, "DescribeHyperParameterTuningJob")
+    with pytest.raises(ServiceProblem, match=r"Can't find s; check the name, the region and AWS_PROFILE$"):
         follow_sweep(Service(refused, failing=1).clients(), "s")
 
 

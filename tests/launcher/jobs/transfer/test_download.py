@@ -233,7 +233,8 @@ def test_download_of_running_job_is_refused(service: Cloud, on_aws: dict[str, st
 def test_download_of_unknown_job_gives_the_error_of_the_service(on_aws: dict[str, str], smdp_launch: Command) -> None:
     ran = smdp_launch("download", "unknown", "--region", "us-east-1", "--json", env=on_aws)
     assert ran.returncode == ExitCode.SERVICE
-    assert "Requested resource not found" in the_document(ran, "error")["message"]
+    message = the_document(ran, "error")["message"]
+    assert message.endswith("Requested resource not found; check the name, the region and AWS_PROFILE")
 
 
 def test_unpacked_model_keeps_its_folders(
