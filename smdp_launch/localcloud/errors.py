@@ -49,6 +49,11 @@ def disk_full(folder: Path) -> ServiceError:
     return ServiceError(DISK_FULL, full(folder), HTTPStatus.INSUFFICIENT_STORAGE)
 
 
+def damaged(file: Path) -> ServiceError:
+    """Not InternalFailure, which clients retry: the file stays as it is."""
+    return ServiceError("StateDamaged", f"{file} is missing or damaged. Remove the folder {file.parent}.")
+
+
 def as_json(error: ServiceError) -> bytes:
     return json.dumps({"__type": error.code, "message": error.message, **error.fields}).encode()
 

@@ -12,7 +12,7 @@ from smdp_launch.localcloud import endpoint_state
 from smdp_launch.localcloud.account import AccountFile
 from smdp_launch.localcloud.arns import transform_job_arn
 from smdp_launch.localcloud.endpoint_state import Deployment, TransformState
-from smdp_launch.localcloud.errors import ServiceError, validation
+from smdp_launch.localcloud.errors import ServiceError, damaged, validation
 from smdp_launch.localcloud.files import read_json, remove_tree, write_json
 from smdp_launch.localcloud.layout import JOB_NAME, StateFolder, TransformFolder
 from smdp_launch.localcloud.processes import kill_processes_below
@@ -142,7 +142,7 @@ class TransformService:
     def _read(self, folder: TransformFolder) -> TransformState:
         state = endpoint_state.read_transform(folder.state)
         if state is None:
-            raise ServiceError("InternalFailure", f"{folder.state} cannot be read.", 500)
+            raise damaged(folder.state)
         if folder.stop.exists() and not state.has_ended:
             state.status = "Stopping"
         return state

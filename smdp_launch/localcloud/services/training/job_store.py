@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from smdp_launch.localcloud import job_state
-from smdp_launch.localcloud.errors import ServiceError, validation
+from smdp_launch.localcloud.errors import ServiceError, damaged, validation
 from smdp_launch.localcloud.files import is_locked, read_json, remove_tree, write_json
 from smdp_launch.localcloud.isolation import images
 from smdp_launch.localcloud.job_state import JobState
@@ -76,7 +76,7 @@ class JobStore:
         if state is None and not folder.root.exists():
             raise _deleted()
         if state is None:
-            raise ServiceError("InternalFailure", f"{folder.state} cannot be read.", 500)
+            raise damaged(folder.state)
         if folder.stop.exists() and not state.has_ended:
             state.status = "Stopping"
         return state

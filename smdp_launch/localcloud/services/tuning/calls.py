@@ -13,7 +13,7 @@ from smdp_launch.localcloud import tuning_state
 from smdp_launch.localcloud.account import AccountFile
 from smdp_launch.localcloud.arns import training_job_arn, tuning_job_arn
 from smdp_launch.localcloud.end_state import ENDED
-from smdp_launch.localcloud.errors import ServiceError, validation
+from smdp_launch.localcloud.errors import ServiceError, damaged, validation
 from smdp_launch.localcloud.files import read_json, write_json
 from smdp_launch.localcloud.layout import JOB_NAME, StateFolder, TuningFolder
 from smdp_launch.localcloud.protocol import caller
@@ -147,7 +147,7 @@ class TuningService:
     def _read(self, folder: TuningFolder) -> TuningState:
         state = tuning_state.read(folder.state)
         if state is None:
-            raise ServiceError("InternalFailure", f"{folder.state} cannot be read.", 500)
+            raise damaged(folder.state)
         if folder.stop.exists() and not state.has_ended:
             state.status = "Stopping"
         return state
