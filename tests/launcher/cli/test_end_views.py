@@ -217,6 +217,14 @@ def test_resumption_in_a_pipe_is_not_wrapped(
     assert first == f"{resumption().job}  from {resumption().old.job}, which {resumption().ended.summary}"
 
 
+def test_log_lines_in_a_pipe_are_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
+    at = int(ZERO.timestamp() * 1000)
+    print_lines(
+        job("us-east-1"), described(), [LogLine("algo-1", 0, "a\tb [red]c", at, coloured="a\tb \x1b[31m[red]c")], True
+    )
+    assert capsys.readouterr().out == "2026-11-21 00:00:00.000Z algo-1:0  | a\tb [red]c\n"
+
+
 @pytest.mark.parametrize("colour", ["colour", "plain"])
 @pytest.mark.parametrize("columns", [80, 140])
 @pytest.mark.parametrize("view", VIEWS)

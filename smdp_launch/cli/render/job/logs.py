@@ -24,9 +24,14 @@ _VERSION = 1
 def print_lines(job: Job, description: Description, lines: Iterable[LogLine], utc: bool) -> None:
     console = Console(highlight=False, soft_wrap=True)
     layout = JobLayout.of_description(description)
+    is_plain = console.color_system is None
     for line in lines:
-        text = Text(f"{_time(line.time_ms, utc)} ", "dim")
-        text.append(f"{layout.name(line.host, line.rank)} | ", layout.style(line.host, line.rank))
+        time, name = f"{_time(line.time_ms, utc)} ", f"{layout.name(line.host, line.rank)} | "
+        if is_plain:  # rich takes several times as long, and a log in a file may have millions of lines
+            click.echo(f"{time}{name}{line.text}")
+            continue
+        text = Text(time, "dim")
+        text.append(name, layout.style(line.host, line.rank))
         text.append_text(Text.from_ansi(line.coloured or line.text))
         console.print(text)
     next_step = next_for_job(job, description)
