@@ -6,9 +6,12 @@ import json
 import re
 from pathlib import Path
 
+import click
 import pytest
 from jsonschema import Draft202012Validator
 
+from smdp_launch.cli.main import COMMANDS
+from smdp_launch.cli.main import smdp_launch as smdp_launch_group
 from smdp_launch.errors import ExitCode
 from tests.conftest import JOB, ROOT, Command, write_job
 from tests.support.json_documents import SCHEMAS, the_document
@@ -124,6 +127,21 @@ def test_plan_with_batch_and_defaults_matches_its_schema(smdp_launch: Command, j
     document = the_document(smdp_launch("plan", "--json"), "plan")
     assert document["batch"]["per_worker"] == 16
     assert {"job file", "project defaults", "built-in"} == {one["layer"] for one in document["origins"]}
+
+
+def test_guide_names_the_commands_without_json() -> None:
+    guide = (ROOT / "docs/how-to/jobs.md").read_text()
+    names = [name for row in re.findall(r"^\| (`.+?) \|", guide, re.MULTILINE) for name in re.findall(r"`(\w+)", row)]
+    named = [one for one in names if one in COMMANDS]
+    assert {"launch", "report", "download"} <= set(named)
+    without = [one for one in named if not _accepts_json(one)]
+    assert f"All these commands except {', '.join(f'`{one}`' for one in without)} accept `--json`" in guide
+
+
+def _accepts_json(name: str) -> bool:
+    command = smdp_launch_group.get_command(click.Context(smdp_launch_group), name)
+    assert command is not None
+    return any("--json" in one.opts for one in command.params)
 
 
 def test_inspection_matches_its_schema(smdp_launch: Command, server: Server) -> None:
