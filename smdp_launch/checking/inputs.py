@@ -29,7 +29,7 @@ from smdp_launch.source.scan import (
     scan_source,
 )
 from smdp_launch.source.script.modules import read_with_imports
-from smdp_launch.source.script.outputs import output_folders
+from smdp_launch.source.script.outputs import names_output_folder, output_folders
 from smdp_launch.source.script.script import EntryKind, Script, entry_kind
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ def read_facts(
         entry_kind=kind,
         requirements=requirements,
         deepspeed=deepspeed,
+        names_output_folder=bool(scripts) and source is not None and names_output_folder(source),
         measured=measured,
     )
 

@@ -95,7 +95,7 @@ def make_draft(tree: SourceTree, entry: str, job_file: Path, engine: Engine | No
 def _for_hosts(passed: Iterable[Hyperparameter], program: Program) -> Iterator[Hyperparameter]:
     """The hyperparameters, with the draft's number of hosts for Lightning."""
     for one in passed:
-        is_nodes = one.name == "num_nodes" and one.value == 1 and program.sets_nodes_of_lightning
+        is_nodes = one.name == program.nodes_of_lightning and one.value == 1
         yield replace(one, value=HOSTS) if is_nodes else one
 
 

@@ -14,6 +14,7 @@ from smdp_launch.source.script.training import Named
 class Need(NamedTuple):
     """Args:
     version: the first PyTorch that has what the script uses.
+    certain: False if other requirements may keep pip from installing what needs this version.
     file: of the import; None for a requirement.
     """
 
@@ -22,6 +23,7 @@ class Need(NamedTuple):
     file: str | None = None
     imported: Named | None = None
     requirement: Requirement | None = None
+    certain: bool = True
 
 
 def needs(program: Program, requirements: Requirements, python: tuple[int, int] | None) -> Iterator[Need]:
@@ -33,10 +35,19 @@ def needs(program: Program, requirements: Requirements, python: tuple[int, int] 
             since = needed_by_import(one.name)
             if since is not None and one.certain:
                 yield Need(since, one.name, file, one)
-    required, known = requirements.package("transformers"), transformers_need()
-    if required is None or not required.text or ";" in required.text:
+    required, known = [one for one in requirements.packages if one.name == "transformers"], transformers_need()
+    if not required or any(not one.text or ";" in one.text for one in required):
         return
-    # pip installs the newest release that the requirement and Python allow.
+    together = required[0]._replace(clauses=tuple(each for one in required for each in one.clauses))
+    # pip installs the newest release that the requirements and Python allow.
     newest = (f"{parts(known.release)[0]}.{minor}.0" for minor in range(100))
-    if required.allows(*newest) and python is not None and python >= parts(known.python):
-        yield Need(known.pytorch, f"transformers {parts(known.release)[0]}", requirement=required)
+    if together.allows(*newest) and python is not None and python >= parts(known.python):
+        what = f"transformers {parts(known.release)[0]}"
+        others = [one for one in requirements.packages if one not in required]
+        is_certain = not requirements.includes and not any(map(_is_limited, others))
+        yield Need(known.pytorch, what, requirement=required[0], certain=is_certain)
+
+
+def _is_limited(requirement: Requirement) -> bool:
+    """Whether pip may install an old release, whose own requirements are not known."""
+    return not requirement.text or any(operator not in (">", ">=", "!=") for operator, _ in requirement.clauses)

@@ -49,6 +49,7 @@ class Facts:
             point, or if the job runs an installed package instead of the file.
         requirements: requirements.txt at the top of the source folder.
         deepspeed: the configuration of DeepSpeed that a hyperparameter names; None without one.
+        names_output_folder: a configuration file of the source folder names a path below /opt/ml.
         measured: what an earlier run of the job read; None if none is known.
     """
 
@@ -66,6 +67,7 @@ class Facts:
     entry_kind: EntryKind | None = None
     requirements: Requirements = field(default_factory=Requirements)
     deepspeed: DeepSpeed | None = None
+    names_output_folder: bool = False
     measured: MeasuredInput | None = None
 
     @cached_property

@@ -170,6 +170,8 @@ def learning_rate_is_passed(facts: Facts) -> Iterator[Problem]:
     scaled = scaled_learning_rate(facts.spec)
     if scaled is None or passes_learning_rate(facts.spec) or not workers_are_known(facts):
         return
+    if any(one.scales_learning_rate for _, one in facts.program.files):
+        return
     declared = [(name, one) for name, script in facts.scripts.items() for one in script.options]
     for name, one in declared:
         is_default = isinstance(one.default, int | float) and _close(one.default, scaled)

@@ -27,7 +27,7 @@ def framework_is_recent_enough(facts: Facts) -> Iterator[Problem]:
         return
     for one in needs(facts.program, installs, image_contents.python(facts.spec)):
         least = parts(one.version)
-        if parts(framework.version) >= least[: framework.version.count(".") + 1]:
+        if not one.certain or parts(framework.version) >= least[: framework.version.count(".") + 1]:
             continue
         message = (
             f"{one.what} needs {TITLES['pytorch']} {'.'.join(map(str, least[:2]))}; the job has {framework.version}"

@@ -127,9 +127,9 @@ def fsdp_of_the_trainer(facts: Facts) -> Iterator[Problem]:
 @rule("SMDP467", "script.hyperparameters", "compute.instance_count", "script.entry", severity=Severity.WARNING)
 def nodes_of_lightning(facts: Facts) -> Iterator[Problem]:
     """The ``num_nodes`` of Lightning's Trainer."""
-    value = facts.spec.script.hyperparameters.get("num_nodes")
-    hosts = facts.spec.compute.instance_count
-    if facts.program.sets_nodes_of_lightning and isinstance(value, int) and value != hosts:
+    name = facts.program.nodes_of_lightning
+    value, hosts = facts.spec.script.hyperparameters.get(name or ""), facts.spec.compute.instance_count
+    if name is not None and isinstance(value, int) and value != hosts:
         message = f"Lightning's num_nodes is {value}, but the job has {hosts} hosts, so Lightning stops at its start"
         help_ = f"write {hosts}, or compute it in the script: docs/how-to/torch/nccl.md"
-        yield Problem((*_HYPERPARAMETERS, "num_nodes"), message, help_, replacement=str(hosts))
+        yield Problem((*_HYPERPARAMETERS, name), message, help_, replacement=str(hosts))

@@ -6,12 +6,14 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 
 from smdp_launch.source.commandline.arguments import Argument, Reads, Style, Subcommands
-from smdp_launch.source.commandline.options import PARSERS, literal
+from smdp_launch.source.commandline.options import CONVERTERS, literal
 from smdp_launch.source.commandline.reader import Reader, choices_of, keyword_value, parser_at, unpacks
 from smdp_launch.source.syntax.scopes import Nodes, Scope, dotted, tail
 from smdp_launch.source.syntax.tree import keywords
 
 _FLAG_ACTIONS = frozenset({"store_true", "store_false", "store_const", "append_const", "count", "help", "version"})
+#: Attributes of argparse itself, by which a module changes what a parser accepts.
+_INNER = frozenset({"_actions", "_option_string_actions", "_negative_number_matcher", "_has_negative_number_optionals"})
 _VALUE_ACTIONS = frozenset({"store", "append", "extend"})
 
 
@@ -57,7 +59,7 @@ class ArgparseReader(Reader):
         if any(one.attr == "required" and not isinstance(one.ctx, ast.Load) for one in nodes.of(ast.Attribute)):
             self.arguments = [one._replace(required=False) for one in self.arguments]
         self._add_subcommands(nodes)
-        self.is_unknown |= any(one.attr in ("_actions", "_option_string_actions") for one in nodes.of(ast.Attribute))
+        self.is_unknown |= any(one.attr in _INNER for one in nodes.of(ast.Attribute))
         # After `add = parser.add_argument`, calls of `add` are not read.
         calls = sum(isinstance(one.node.func, ast.Attribute) for one in nodes.called("add_argument"))
         self.is_open |= calls != sum(one.attr == "add_argument" for one in nodes.of(ast.Attribute))
@@ -80,11 +82,11 @@ class ArgparseReader(Reader):
         is_known = all(isinstance(one, str) for one in names) and not any("aliases" in keywords(one) for one in added)
         # A parser that lends its arguments to others is not counted.
         lent = {dotted(each) for one in nodes.called("ArgumentParser", "add_parser") for each in _parents(one.node)}
-        makers = {
-            name for name, values in self._sources.items() if any(_called(one) == "ArgumentParser" for one in values)
-        }
+        makers = [name for name, values in self._sources.items() for one in values if _called(one) == "ArgumentParser"]
+        own = [one for one in makers if one not in lent]
+        is_known &= len(calls) == 1 and len(makers) == len(nodes.called("ArgumentParser"))
         for call in calls:
-            is_certain = is_known and len(calls) == 1 and makers - lent == {_receiver(call.node)}
+            is_certain = is_known and own == [_receiver(call.node)]
             place = parser_at(call.node, call.scope)
             is_certain &= not call.scope.is_conditional and (place.function, place.is_main) in self._makers
             # The caller of the function may pass the subcommand.
@@ -271,8 +273,7 @@ class ArgparseReader(Reader):
     def _reads(self, kwargs: Mapping[str, ast.expr], has_stars: bool) -> Reads:
         if "type" not in kwargs:
             return "any" if has_stars else "text"
-        names: dict[str, Reads] = {"int": "int", "float": "float", "str": "text", "bool": "truthy", **PARSERS}
-        return names.get(dotted(kwargs["type"]), "any")
+        return CONVERTERS.get(self.full_name(dotted(kwargs["type"])), "any")
 
 
 def _called(value: ast.expr) -> str:

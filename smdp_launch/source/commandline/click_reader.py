@@ -104,7 +104,9 @@ class ClickReader(Reader):
         names: dict[str, Reads] = {"int": "int", "float": "float", "str": "text", "INT": "int", "FLOAT": "float"}
         if "type" in kwargs:
             is_choice = isinstance(kwargs["type"], ast.Call) and self._last(kwargs["type"]) == "Choice"
-            return "text" if is_choice else names.get(dotted(kwargs["type"]).rpartition(".")[2], "any")
+            return (
+                "text" if is_choice else names.get(self.full_name(dotted(kwargs["type"])).removeprefix("click."), "any")
+            )
         default = keyword_value(kwargs, "default", self.known)
         if has_stars or ("default" in kwargs and default is None):
             return "any"

@@ -18,11 +18,12 @@ Kind = Literal["text", "int", "float", "bool", "truthy", "json", "yaml", "python
 # A job file allows no more digits, and no deeper nesting.
 _MAX_DIGITS = 100
 _MAX_DEPTH = 20
+#: Types of click.
 _KINDS: dict[str, Kind] = {"int": "int", "float": "float", "str": "text", "string": "text", "bool": "bool"}
-#: Functions that parse a text, such as ``type=json.loads``, with the form that they accept.
-PARSERS: dict[str, Literal["json", "yaml", "python"]] = {
-    **{"json.loads": "json", "yaml.safe_load": "yaml", "safe_load": "yaml"},
-    **{"ast.literal_eval": "python", "literal_eval": "python"},
+#: argparse's types and functions that parse a text, such as ``type=json.loads``, with the form that they accept.
+CONVERTERS: dict[str, Literal["int", "float", "text", "truthy", "json", "yaml", "python"]] = {
+    **{"int": "int", "float": "float", "str": "text", "bool": "truthy"},
+    **{"json.loads": "json", "yaml.safe_load": "yaml", "ast.literal_eval": "python"},
 }
 # Until Python 3.13, and since Python 3.14.
 _NEGATIVE_NUMBERS = (re.compile(r"-\d+$|-\d*\.\d+$"), re.compile(r"-\.?\d"))
@@ -35,7 +36,7 @@ class Option(NamedTuple):
     Args:
         name: without the leading dashes, as a hyperparameter is named.
         kind: the conversion of the text. ``truthy`` is argparse's ``type=bool``, for which every text except the empty
-            text is True. ``json``, ``yaml`` and ``python`` are parsers of text (``PARSERS``). A ``flag`` takes no
+            text is True. ``json``, ``yaml`` and ``python`` are parsers of text (``CONVERTERS``). A ``flag`` takes no
             value and ``several`` takes a list of values; neither can be a hyperparameter, which has one value.
             ``other`` is a function.
         default: as a JSON value; None if there is none, or if it cannot be read without running the script.
@@ -61,8 +62,9 @@ _READING_CALLS = {"sorted", "list", "tuple", "set", "frozenset", "dict", "len", 
 def options(nodes: Nodes, known: Mapping[str, Value]) -> list[Option]:
     """The options that a module declares, each name once, in the order of the file."""
     declared: dict[str, Option] = {}
+    full_name = full_names(nodes)
     for one in nodes.called("add_argument", "option"):
-        option = _option(one, known)
+        option = _option(one, known, full_name)
         if option is not None:
             declared.setdefault(option.name, option)
     return list(declared.values())
@@ -127,7 +129,33 @@ def _assigned(node: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
         yield node.target.id, node.value
 
 
-def _option(declaration: Call, known: Mapping[str, Value]) -> Option | None:
+def full_names(nodes: Nodes) -> Callable[[str], str]:
+    """A function that returns the full name of a name in the module: ``json.loads`` for ``loads``, if it is imported
+    from there; empty if the module defines the name itself, or imports it from several places."""
+    origins: dict[str, set[str]] = {}
+    for node in nodes.of(ast.Import):
+        for one in node.names:
+            top = one.name.partition(".")[0]
+            origins.setdefault(one.asname or top, set()).add(one.name if one.asname else top)
+    for origin in nodes.of(ast.ImportFrom):
+        for one in origin.names:
+            full = f"{'.' * origin.level}{origin.module or ''}.{one.name}"
+            origins.setdefault(one.asname or one.name, set()).add(full)
+    methods = {id(each) for one in nodes.of(ast.ClassDef) for each in one.body}
+    own = {one.name for one in nodes.of(ast.FunctionDef) if id(one) not in methods}
+    own |= {one.name for one in nodes.of(ast.ClassDef)}
+    own |= {one.id for one in nodes.of(ast.Name) if not isinstance(one.ctx, ast.Load)}
+    own |= {one.arg for one in nodes.of(ast.arg)}
+
+    def full_name(name: str) -> str:
+        first, dot, rest = name.partition(".")
+        of = origins.get(first, {first})
+        return "" if first in own or len(of) > 1 else f"{next(iter(of))}{dot}{rest}"
+
+    return full_name
+
+
+def _option(declaration: Call, known: Mapping[str, Value], full_name: Callable[[str], str]) -> Option | None:
     call, is_click = declaration.node, declaration.path in ("click.option", "option")
     if not (is_click or (declaration.name == "add_argument" and isinstance(call.func, ast.Attribute))):
         return None
@@ -144,7 +172,7 @@ def _option(declaration: Call, known: Mapping[str, Value]) -> Option | None:
     return Option(
         name=name,
         line=call.lineno,
-        kind="flag" if any("/" in one for one in spelled) else _kind(kwargs, known, is_click),
+        kind="flag" if any("/" in one for one in spelled) else _kind(kwargs, known, is_click, full_name),
         default=value,
         required="required" in kwargs and literal(kwargs["required"], known) is True,
         # A literal is not read from the environment, even if it is the name of a variable.
@@ -158,7 +186,9 @@ def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
-def _kind(kwargs: Mapping[str, ast.expr], known: Mapping[str, Value], is_click: bool) -> Kind:
+def _kind(
+    kwargs: Mapping[str, ast.expr], known: Mapping[str, Value], is_click: bool, full_name: Callable[[str], str]
+) -> Kind:
     action = kwargs.get("action")
     named = literal(action, known) if action is not None else None
     if named in _FLAGS or (action is not None and dotted(action).endswith("BooleanOptionalAction")):
@@ -170,9 +200,9 @@ def _kind(kwargs: Mapping[str, ast.expr], known: Mapping[str, Value], is_click: 
     if many or takes not in (None, "?", 1) or named in ("append", "extend"):
         return "several"
     if "type" in kwargs:
-        type_ = dotted(kwargs["type"])
-        kind = PARSERS.get(type_) or _KINDS.get(type_.removeprefix("click.").lower(), "other")
-        return "truthy" if kind == "bool" and not is_click else kind
+        type_ = full_name(dotted(kwargs["type"]))
+        kind = CONVERTERS.get(type_) or _KINDS.get(type_.removeprefix("click.").lower(), "other")
+        return "bool" if kind == "truthy" and is_click else kind
     return _KINDS[type(literal(kwargs["default"], known)).__name__] if is_click and _guesses(kwargs, known) else "text"
 
 

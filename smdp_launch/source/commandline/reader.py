@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping, Sequence
 
 from smdp_launch.source.commandline.arguments import Argument, Declarations, Parser, Style, Subcommands
-from smdp_launch.source.commandline.options import Value, literal
+from smdp_launch.source.commandline.options import Value, full_names, literal
 from smdp_launch.source.syntax.scopes import Nodes, Scope, dotted
 
 _LARGEST_RANGE = 10_000
@@ -23,6 +23,7 @@ class Reader:
 
     def __init__(self, nodes: Nodes, known: Mapping[str, Value]) -> None:
         self.known = known
+        self.full_name = full_names(nodes)
         self.arguments: list[Argument] = []
         self.parsers: list[Parser] = []
         self.reading: list[Parser] = []

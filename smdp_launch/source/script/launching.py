@@ -1,4 +1,4 @@
-"""Where a file starts workers by itself, and the precision that it asks for."""
+"""Where a file starts workers by itself, the hosts of Lightning, and the precision that it asks for."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from smdp_launch.source.commandline.options import Option
+from smdp_launch.source.script.values import Values
 from smdp_launch.source.syntax.extents import Extents
 from smdp_launch.source.syntax.tree import Mark, Syntax, keywords, start
 
 _LAUNCHERS = re.compile(r"\b(torchrun|torch\.distributed\.(?:launch|run)|accelerate launch|deepspeed)\s")
 _SPAWN = ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
 _RUNS = ("subprocess.", "os.system", "os.popen")
+_LIGHTNING = ("lightning.", "pytorch_lightning.")
 #: Arguments that name a precision, in the calls of PyTorch, Lightning, Accelerate and transformers.
 _NAMING = {"mixed_precision", "precision"}
 _SWITCHES = {"bf16": "bf16", "bf16_full_eval": "bf16", "fp8": "fp8"}
@@ -45,6 +48,18 @@ def starts(syntax: Syntax, around: Extents) -> Iterator[Start]:
             launcher = _launcher(call)
             if launcher is not None:
                 yield Start(syntax.mark(call), launcher)
+
+
+def nodes_of_lightning(syntax: Syntax, around: Extents, values: Values) -> Option | None:
+    """The option that is ``num_nodes`` of each Trainer of Lightning; None without one, and if a Trainer may get another
+    value."""
+    trainers = [
+        (start(call), keywords(call)["num_nodes"])
+        for call, name, full_name in syntax.calls
+        if name == "Trainer" and full_name.startswith(_LIGHTNING) and "num_nodes" in keywords(call)
+    ]
+    options = {values.option(node) if not around.is_conditional(at) else None for at, node in trainers}
+    return options.pop() if len(options) == 1 else None
 
 
 def _launcher(call: ast.Call) -> str | None:

@@ -1,4 +1,4 @@
-"""Folders to which the script writes when it runs outside a container. They are not part of the source."""
+"""Folders to which the script writes: those outside a container, which are not part of the source, and /opt/ml."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
+from smdp_launch.source.scan import SourceTree
 from smdp_launch.source.script.script import MAX_SCRIPT
 
 # A default value for a variable that SageMaker sets. In the container the script does not use it.
@@ -14,6 +15,8 @@ _DEFAULT = re.compile(
     rb"SM_(?:MODEL|OUTPUT|OUTPUT_DATA|CHECKPOINT)_DIR[\"']\s*(?:,|\]?\)?\s*or)\s*[\"']([A-Za-z0-9_][A-Za-z0-9._/-]*)[\"']"
 )
 _SEARCHED = 10_000
+_CONFIGURATIONS = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".env")
+_MOST_CONFIGURATIONS = 100
 
 
 def output_folders(folder: Path, entry: str) -> frozenset[str]:
@@ -30,6 +33,19 @@ def output_folders(folder: Path, entry: str) -> frozenset[str]:
         return frozenset()
     names = {str(PurePosixPath(one.decode())) for one in _DEFAULT.findall(text)}
     return frozenset(one for one in names if ".." not in one.split("/") and _holds_outputs(folder / one))
+
+
+def names_output_folder(tree: SourceTree) -> bool:
+    """Whether a configuration file names a path below /opt/ml, or a variable of the platform."""
+    files = (one for one in tree.files if one.name.endswith(_CONFIGURATIONS) and one.size <= MAX_SCRIPT)
+    return any(_names_output_folder(one.path) for one in islice(files, _MOST_CONFIGURATIONS))
+
+
+def _names_output_folder(path: Path) -> bool:
+    try:
+        return re.search(rb"/opt/ml|\bSM_", path.read_bytes()) is not None
+    except OSError:
+        return False
 
 
 def _holds_outputs(folder: Path) -> bool:

@@ -51,9 +51,9 @@ class Program:
         return all(self._is_plain(one.name, name) for name, file in self.files for one in file.imports)
 
     @property
-    def sets_nodes_of_lightning(self) -> bool:
-        """Whether it uses the name ``num_nodes`` beside Lightning's Trainer."""
-        return {"Trainer", "num_nodes"} <= self.names and not self.names.isdisjoint({"lightning", "pytorch_lightning"})
+    def nodes_of_lightning(self) -> str | None:
+        """The name of the option for the number of hosts of Lightning's Trainer; None if none is known."""
+        return next((one.nodes_of_lightning.name for _, one in self.files if one.nodes_of_lightning is not None), None)
 
     def is_run_by_all(self, name: str, at: Position) -> bool:
         """Whether every rank runs the code at ``at`` in the file ``name``; False if that cannot be determined."""

@@ -122,8 +122,8 @@ class Script(NamedTuple):
     @property
     def relative_import(self) -> Mention | None:
         """The first relative import that every run executes, which fails in an entry point: it is in no package."""
-        if "__package__" in self.definitions:
-            return None
+        if any("__package__" in one for one in self.lines):
+            return None  # it may name its package
         names = (one for one in self.imports if one.name in self.always_imported)
         return next((one for one in names if one.name.startswith(".")), None)
 

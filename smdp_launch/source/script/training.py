@@ -15,14 +15,15 @@ from smdp_launch.source.script.channels import ChannelUse, channels
 from smdp_launch.source.script.data_loading import Loader, Sampler, loaders, passes_sampler, samplers, shards
 from smdp_launch.source.script.devices import names_other_devices, uses_other_devices
 from smdp_launch.source.script.exchanges import may_exchange_gradients
-from smdp_launch.source.script.launching import Precision, Start, precisions, starts
+from smdp_launch.source.script.launching import Precision, Start, nodes_of_lightning, precisions, starts
 from smdp_launch.source.script.library_uses import LibraryCall, LibraryUse, library_calls, library_uses
+from smdp_launch.source.script.model_saves import ModelSave, model_saves
 from smdp_launch.source.script.packages import PLAIN
 from smdp_launch.source.script.pickles import Pickle, Unpickle, pickles, unpickles
 from smdp_launch.source.script.ranks import Ranks
 from smdp_launch.source.script.saves import Save, saves
 from smdp_launch.source.script.values import Values
-from smdp_launch.source.script.world_size import Division, divisions
+from smdp_launch.source.script.world_size import Division, divisions, scales_learning_rate
 from smdp_launch.source.syntax.extents import Extents, extents
 from smdp_launch.source.syntax.scopes import Nodes, tail
 from smdp_launch.source.syntax.tree import Mark, Position, Syntax, keywords, start, words
@@ -97,6 +98,9 @@ class Training(NamedTuple):
         others: unconditional starts of other libraries, such as ``horovod.torch.init``.
         calls: positions in the syntax tree, by the last part of the called name; without those of known packages.
         starts: calls that start workers.
+        nodes_of_lightning: the option for the number of hosts of Lightning's Trainer.
+        scales_learning_rate: it may compute the learning rate from the number of workers or the batch size.
+        model_saves: calls that save a model; ``saves`` are those with a path that is the same on all ranks.
         precisions: calls that ask for bf16 or fp8.
         pickles: calls that write pickles, of checkpoints too; ``unpickles`` read them.
     """
@@ -125,6 +129,9 @@ class Training(NamedTuple):
     extents: Extents = Extents()
     calls: Mapping[str, tuple[Position, ...]] = MappingProxyType({})
     starts: tuple[Start, ...] = ()
+    nodes_of_lightning: Option | None = None
+    scales_learning_rate: bool = False
+    model_saves: tuple[ModelSave, ...] = ()
     precisions: tuple[Precision, ...] = ()
     pickles: tuple[Pickle, ...] = ()
     unpickles: tuple[Unpickle, ...] = ()
@@ -142,6 +149,7 @@ def read_training(
     names = _names(syntax)
     ranks = Ranks(syntax)
     around = extents(syntax, ranks.guards())
+    values = Values(syntax, options, constants)
     facts = Training(
         names=names,
         imports=tuple(_imports(syntax, around)),
@@ -152,13 +160,15 @@ def read_training(
         extents=around,
         calls=_calls(syntax),
         starts=tuple(starts(syntax, around)),
+        nodes_of_lightning=nodes_of_lightning(syntax, around, values),
+        scales_learning_rate=scales_learning_rate(syntax),
+        model_saves=tuple(model_saves(syntax, values)),
         precisions=tuple(precisions(syntax, around)),
         pickles=tuple(pickles(nodes, syntax)),
         unpickles=tuple(unpickles(nodes, syntax)),
     )
     if names.isdisjoint(_SUBJECTS):
         return facts
-    values = Values(syntax, options, constants)
     on_device = uses_other_devices(syntax, variables=False)
     return facts._replace(
         step=_step(syntax, names),

@@ -1,20 +1,26 @@
-"""Where a file divides the number of workers by a constant, as in ``batch_size //= dist.get_world_size() // 8``.
+"""Where a file computes with the number of workers: whether it scales the learning rate, and where it divides the
+number by a constant, as in ``batch_size //= dist.get_world_size() // 8``.
 
-Such code assumes hosts of 8 GPUs. With fewer workers than the constant the quotient is 0.
+Such a division assumes hosts of 8 GPUs. With fewer workers than the constant the quotient is 0.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from smdp_launch.source.syntax.scopes import dotted, tail
-from smdp_launch.source.syntax.tree import Mark, Syntax
+from smdp_launch.source.syntax.tree import Mark, Position, Syntax, end, start, words
 
 _CALLS = {"get_world_size", "get_num_processes"}
 _LIBRARIES = ("smdistributed.", "horovod.")
 _NAMES = {"world_size", "WORLD_SIZE"}
+
+
+_RATE = re.compile(r"(^|_)b?lr$|learning_rate")
+_SCALE = re.compile(r"world|size|batch|gpu|host|node|worker|scal", re.IGNORECASE)
 
 
 class Division(NamedTuple):
@@ -34,6 +40,18 @@ def divisions(syntax: Syntax) -> Iterator[Division]:
             divisor = node.right.value
             if isinstance(divisor, int) and divisor > 1:
                 yield Division(syntax.mark(node), syntax.text(node), divisor)
+
+
+def scales_learning_rate(syntax: Syntax) -> bool:
+    """Whether an expression has a learning rate and what it may be scaled by, as ``lr * dist.get_world_size()``."""
+    changed: list[tuple[ast.expr, ast.expr]] = [(one.target, one.value) for one in syntax.all(ast.AugAssign)]
+    read: Position = (0, 0)
+    for node in syntax.all(ast.BinOp):
+        if start(node) >= read:  # no part of the last one
+            changed.append((node.left, node.right))
+            read = end(node)
+    found = (words(*each) for each in changed)
+    return any(any(map(_RATE.search, each)) and any(map(_SCALE.search, each)) for each in found)
 
 
 def _is_world_size(node: ast.expr, syntax: Syntax) -> bool:

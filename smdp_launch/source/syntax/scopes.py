@@ -138,7 +138,7 @@ def _scoped(node: Any, scope: Scope, fields: Iterable[str]) -> list[Any]:
 
 def is_main_guard(node: ast.AST) -> bool:
     """Whether this is ``if __name__ == "__main__"``."""
-    if not (isinstance(node, ast.If) and isinstance(node.test, ast.Compare)):
+    if not (isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], ast.Eq)):
         return False
     sides = [node.test.left, *node.test.comparators]
     return any(isinstance(one, ast.Name) and one.id == "__name__" for one in sides) and any(

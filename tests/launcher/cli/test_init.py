@@ -114,6 +114,8 @@ def test_only_script_whose_input_is_wholly_read_gets_no_channel(
         ("from torch.distributed.fsdp import fully_shard\n", "", "2.7.1"),
         ("import transformers\n", "transformers\n", "2.7.1"),
         ("import transformers\n", "transformers<5\n", "2.0.1"),
+        ("import transformers\n", "transformers\ntransformers<5\n", "2.0.1"),
+        ("import transformers\n", "transformers\nnumpy<2\n", "2.7.1"),
     ],
 )
 def test_version_has_what_the_script_needs(tmp_path: Path, script: str, required: str, version: str) -> None:
@@ -131,6 +133,9 @@ def test_lightning_gets_the_number_of_hosts(tmp_path: Path) -> None:
     (tmp_path / "src" / "train.py").write_text(script)
     job = drafted(tmp_path, Path("src"))
     assert job["script"]["hyperparameters"]["num_nodes"] == job["compute"]["instance_count"] == 2
+    of_a_graph = script.replace("Trainer(num_nodes=a.num_nodes)", "Trainer()\nprint(a.num_nodes)")
+    (tmp_path / "src" / "train.py").write_text(of_a_graph)
+    assert drafted(tmp_path, Path("src"), "--force")["script"]["hyperparameters"]["num_nodes"] == 1
 
 
 PARSED = (

@@ -43,7 +43,8 @@ def test_plan_shows_whether_the_job_passes_the_learning_rate(tmp_path: Path, hyp
 
 
 def test_learning_rate_that_no_option_gets_is_reported(tmp_path: Path) -> None:
-    script = OPTIONS.replace("RATE", "0.1")
+    # A schedule of the rate is no scaling by the number of workers.
+    script = OPTIONS.replace("RATE", "0.1") + "rate = p.parse_args().lr * 0.1 ** (3 // 30)\n"
     assert warnings(tmp_path, JOB + BATCH, script) == [
         "the reference gives a learning rate of 2e-05, but the job passes none to --lr (line 4 of train.py)"
     ]

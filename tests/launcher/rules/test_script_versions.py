@@ -17,12 +17,42 @@ NODES = (
 EPOCHS = "{epochs: 2}"
 
 
-@pytest.mark.parametrize("saves", ["torch.save({}, 'model.pt')", "Model().save_pretrained('out')", "t.save_model()"])
+@pytest.mark.parametrize(
+    "saves", ["torch.save({}, 'model.pt')", "Model().save_pretrained('out')", "t.save_model('/tmp/model')"]
+)
 def test_model_outside_of_the_uploaded_folders_is_reported(tmp_path: Path, saves: str) -> None:
     one = only(
         reported(tmp_path, f"import torch\nfrom model import Model, t\n{saves}\n", modules={"model.py": "t = 1\n"})
     )
     assert (one.code, one.text) == ("SMDP465", saves)
+
+
+@pytest.mark.parametrize(
+    ("script", "text"),
+    [
+        (
+            "def keep(state, best, name='checkpoint.pth.tar'):\n    torch.save(state, name)\nkeep({}, True)\n",
+            "torch.save(state, name)",
+        ),
+        (
+            "import os\nout = os.path.join('out', 'run')\ntorch.save(model, f'{out}/model.pt')\n",
+            "torch.save(model, f'{out}/model.pt')",
+        ),
+        (
+            "from pathlib import Path\nout = Path('/tmp')\ntorch.save({}, out / 'model.pt')\n",
+            "torch.save({}, out / 'model.pt')",
+        ),
+        (
+            "from transformers import Trainer, TrainingArguments\n"
+            "trainer = Trainer(args=TrainingArguments(output_dir='out'))\ntrainer.save_model()\n",
+            "trainer.save_model()",
+        ),
+    ],
+    ids=["default of a parameter", "parts in a variable", "pathlib", "folder of the trainer"],
+)
+def test_path_of_a_model_is_followed(tmp_path: Path, script: str, text: str) -> None:
+    one = only(reported(tmp_path, f"import torch\n{script}"))
+    assert (one.code, one.text) == ("SMDP465", text)
 
 
 def test_option_with_the_folder_is_in_the_help(tmp_path: Path) -> None:
@@ -68,6 +98,7 @@ def test_import_that_needs_a_later_pytorch_is_reported(
         ("transformers", ["SMDP466"]),
         ("transformers>=5", ["SMDP466"]),
         ("transformers>=4.30", ["SMDP466"]),
+        ("transformers\ndatasets>=2.0\naccelerate", ["SMDP466"]),
         ("transformers<5", []),
         ("transformers==4.40.0", []),
         ("transformers; python_version >= '3.12'", []),
@@ -85,4 +116,6 @@ def test_requirement_that_needs_a_later_pytorch_is_reported(
 def test_nodes_of_lightning_are_the_hosts_of_the_job(tmp_path: Path, nodes: int, expected: list[str]) -> None:
     job = [(EPOCHS, f"{{epochs: 2, num_nodes: {nodes}}}")]
     assert codes(reported(tmp_path, NODES, job)) == expected
+    renamed = NODES.replace("--num_nodes", "--hosts").replace(".num_nodes", ".hosts")
+    assert codes(reported(tmp_path, renamed, [(EPOCHS, f"{{epochs: 2, hosts: {nodes}}}")])) == expected
     assert "SMDP467" not in codes(reported(tmp_path, NODES.replace("lightning", "other"), job))
