@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from smdp_launch.source.script.packages import PLAIN
 from smdp_launch.source.script.values import Values
+from smdp_launch.source.syntax.scopes import Function
 from smdp_launch.source.syntax.tree import Mark, Syntax, keywords, words
 
 _FUNCTIONS = {"torch.save", "torch.jit.save"}
@@ -87,6 +88,13 @@ class _Paths:
         self._assigned: dict[str, list[ast.expr]] = {}
         for name, value in syntax.assigned:
             self._assigned.setdefault(name, []).append(value)
+        self._functions: dict[str, list[Function]] = {}
+        for one in syntax.all(ast.FunctionDef, ast.AsyncFunctionDef):
+            for parameter in (*one.args.posonlyargs, *one.args.args):
+                self._functions.setdefault(parameter.arg, []).append(one)
+        self._calls: dict[str, list[ast.Call]] = {}
+        for call in syntax.calls:
+            self._calls.setdefault(call.name, []).append(call.node)
 
     def begins(self, path: ast.expr) -> frozenset[str]:
         """All texts with which ``path`` may begin; empty if one of them is not known."""
@@ -124,25 +132,22 @@ class _Paths:
             case ast.Call() if self._syntax.full_name(node.func) in _OF_PATHS:
                 parts = node.args[:1]
             case ast.Name():
-                parts = [*self._assigned.get(node.id, ()), *self._passed(node.id)]
+                parts = [*self._assigned.get(node.id, ()), *islice(self._passed(node.id), _MOST_STEPS)]
             case ast.Attribute():
                 parts = self._assigned.get(node.attr, [])
         return parts
 
     def _passed(self, name: str) -> Iterator[ast.expr]:
         """What calls in the file pass for the parameter ``name``, or its default."""
-        for function in self._syntax.all(ast.FunctionDef, ast.AsyncFunctionDef):
-            parameters = [*function.args.posonlyargs, *function.args.args]
-            names = [one.arg for one in parameters]
-            if name in names:
-                index = names.index(name)
-                default = dict(zip(names[::-1], function.args.defaults[::-1], strict=False)).get(name, _UNKNOWN)
-                calls = [one.node for one in self._syntax.calls if one.name == function.name]
-                shift = int(names[0] in ("self", "cls"))
-                for call in calls:
-                    given = call.args[index - shift] if len(call.args) > index - shift else default
-                    yield keywords(call).get(name, given) if _is_plain(call) else _UNKNOWN
-                yield from [] if calls else [_UNKNOWN]
+        for function in self._functions.get(name, ()):
+            names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+            default = dict(zip(names[::-1], function.args.defaults[::-1], strict=False)).get(name, _UNKNOWN)
+            index = names.index(name) - int(names[0] in ("self", "cls"))
+            calls = self._calls.get(function.name, [])
+            for call in calls:
+                given = call.args[index] if len(call.args) > index else default
+                yield keywords(call).get(name, given) if _is_plain(call) else _UNKNOWN
+            yield from [] if calls else [_UNKNOWN]
 
 
 def _is_plain(call: ast.Call) -> bool:
