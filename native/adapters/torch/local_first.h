@@ -255,7 +255,7 @@ class LocalFirst {
         return false;
     }
     return tensor.layout() == at::kStrided && is_here(tensor.device()) && tensor.nbytes() >= kLeastBytes &&
-           (!device_ || *device_ == tensor.device().type());
+           (!device_ || *device_ == tensor.device().type()) && !repeats_elements(tensor);
   }
 
   WorkPtr all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op, Exchange exchange) {

@@ -143,7 +143,8 @@ inline Request all_to_all_single(const at::Tensor& output, const at::Tensor& inp
 }
 
 inline Request send(const Tensors& tensors, int to, int tag) {
-  Request request(OpType::SEND, "smddp:send", tensors, tensors);
+  Request request(OpType::SEND, "smddp:send", tensors, {});
+  request.results = tensors;  // of the future: nothing is written to them
   const at::Tensor values = request.keep(only(tensors));
   request.exchange(SMDP_SEND, elements_of(values), {message_to(to, values)}, static_cast<uint32_t>(tag));
   return request;

@@ -20,8 +20,16 @@ namespace smdp_torch {
 // `kept_` and `back_` own the memory that the calls use, until all of them are complete.
 class Request {
  public:
+  // A rank that only reads the tensor refuses it too: it would wait for the ranks that refuse.
   Request(c10d::OpType op, const char* name, Tensors read, Tensors written)
-      : type(op), title(name), inputs(std::move(read)), results(std::move(written)) {}
+      : type(op), title(name), inputs(std::move(read)), results(std::move(written)) {
+    for (const at::Tensor& output : results) {
+      TORCH_CHECK_VALUE(!repeats_elements(output), title, ": a tensor of sizes ", output.sizes(),
+                        " and strides ", output.strides(),
+                        " cannot receive a result: its elements share memory, as expand() makes them. Pass a "
+                        "copy, as contiguous() makes it");
+    }
+  }
 
   c10d::OpType type;
   const char* title;

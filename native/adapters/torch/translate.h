@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <smdp/engine.h>
 #include <torch/version.h>
@@ -144,6 +145,13 @@ inline void check(const at::Tensor& tensor) {
 // The engine reads whole elements. The memory of torch.frombuffer() may begin anywhere.
 inline bool is_aligned(const at::Tensor& tensor) {
   return reinterpret_cast<std::uintptr_t>(tensor.data_ptr()) % tensor.element_size() == 0;
+}
+
+// Whether elements share memory, as expand() makes them. Torch's own functions write to no such tensor
+// either.
+inline bool repeats_elements(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && !tensor.is_contiguous() &&
+         at::has_internal_overlap(tensor) == at::MemOverlap::Yes;
 }
 
 // Contiguous and aligned, with lazy conjugation and negation applied.

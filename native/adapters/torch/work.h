@@ -241,6 +241,8 @@ class EngineWork final : public c10d::Work {
     const bool accepted = smdp_submit(group, &call, &operation, &refusal) == SMDP_OK;
     if (accepted) {
       operations_.push_back(operation);
+    } else if (refusal.code == SMDP_UNSUPPORTED) {
+      refusal.code = SMDP_INVALID;  // the caller chose the combination: a ValueError, as with Gloo
     }
     return accepted;
   }

@@ -92,10 +92,22 @@ Status check_parts(const Call& call, int group_size, int group_rank) {
   return {};
 }
 
+std::string reductions_of(DType type) {
+  std::string names;
+  for (std::uint8_t i = 0; i < kReduceOps; ++i) {
+    const auto op = static_cast<ReduceOp>(i);
+    if (is_offered(type, op)) {
+      names += (names.empty() ? "" : ", ") + std::string(name_of(op));
+    }
+  }
+  return names;
+}
+
 Status check_collective(const Call& call, int group_size, int group_rank) {
   const Descriptor& what = call.what;
   if (reduces(what.collective) && !is_offered(what.dtype, what.op)) {
-    return {Code::kUnsupported, describe(what) + ": this reduction is not defined for this type"};
+    return {Code::kUnsupported, describe(what) + ": this reduction is not defined for this type; " +
+                                    std::string(name_of(what.dtype)) + " has " + reductions_of(what.dtype)};
   }
   if (has_root(what.collective) && what.root >= static_cast<std::uint32_t>(group_size)) {
     return {Code::kInvalid, describe(what) + ": the root is no rank of the group"};

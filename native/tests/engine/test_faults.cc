@@ -407,7 +407,9 @@ TEST(Faults, AnUnsupportedCallIsRefusedAtOnce) {
   job.what = {Collective::kAllReduce, DType::kFloat32, ReduceOp::kBxor, 0, 4};
   job.input = random_buffer(DType::kFloat32, 4, 1);
   start(cluster, 0, group, {0}, job);
-  EXPECT_EQ(finish(job).code(), Code::kUnsupported);
+  const Status status = finish(job);
+  EXPECT_EQ(status.code(), Code::kUnsupported);
+  EXPECT_TRUE(status.message().ends_with("float32 has sum, avg, min, max, product")) << status.message();
 }
 
 // A call of a group of ranks 0 and `other`, which rank 0 alone makes.

@@ -204,6 +204,56 @@ if since(2, 2):
     assert dist.get_backend(mesh["inner"].get_group()) == "smddp"
     dist.barrier(device_ids=[0])
 """,
+    "tensors that share memory between elements are refused before the call": """
+memory = torch.arange(9.0)
+shared, words = memory[:1].expand(4), "of sizes [4] and strides [0] cannot receive a result"
+whole, parts = torch.ones(16), [torch.ones(4) for _ in range(size)]
+writes = {
+    "smddp:broadcast": lambda: dist.broadcast(shared, 0),
+    "smddp:all_reduce": lambda: dist.all_reduce(shared),
+    "smddp:reduce": lambda: dist.reduce(shared, 0),
+    "smddp:all_gather": lambda: dist.all_gather([shared] * size, parts[0]),
+    "smddp:scatter": lambda: dist.scatter(shared, parts if rank == 0 else None, 0),
+    "smddp:reduce_scatter_tensor": lambda: dist.reduce_scatter_tensor(shared, whole),
+    "smddp:all_to_all": lambda: dist.all_to_all([shared] * size, parts),
+    "smddp:recv": lambda: dist.recv(shared, (rank + 1) % size),
+}
+for name, write in writes.items():
+    try:
+        write()
+    except ValueError as error:
+        assert f"{name}: a tensor {words}" in str(error), error
+    else:
+        raise SystemExit("not refused: " + name)
+assert torch.equal(memory, torch.arange(9.0))
+gathered = [torch.empty(4) for _ in range(size)]
+dist.all_gather(gathered, torch.tensor([float(rank)]).expand(4))  # to read it is no problem
+assert all((t == i).all() for i, t in enumerate(gathered))
+if rank == 0: dist.send(torch.tensor([7.0]).expand(4), 1)
+if rank == 1: dist.recv(gathered[0], 0); assert (gathered[0] == 7).all()
+dist.all_reduce(torch.empty(1, 0).expand(4, 0))
+t = torch.ones(3, 1).expand(3, 1); dist.all_reduce(t); assert (t == size).all()
+""",
+    "sparse tensors that differ between ranks are refused on all of them": """
+def sparse(*sizes, dtype=torch.float32, rows=1):
+    indices = torch.zeros(rows, 1, dtype=torch.long)
+    return torch.sparse_coo_tensor(indices, torch.ones(1, *sizes[rows:], dtype=dtype), sizes)
+wide = torch.double
+one_differs = {
+    "Float of sizes [6], sparse in the first 1 on rank 2": lambda: sparse(6 if rank == 2 else 5),
+    "Double of sizes [5], sparse in the first 1 on rank 2": lambda: sparse(5, dtype=wide if rank == 2 else torch.float),
+    "Float of sizes [5, 2], sparse in the first 2 on rank 2": lambda: sparse(5, 2, rows=2 if rank == 2 else 1),
+    "Float of sizes [5, 2], sparse in the first 1 on rank 2": lambda: sparse(5, 2) if rank == 2 else sparse(5),
+}
+for words, make in one_differs.items():
+    try:
+        dist.all_reduce(make())
+    except RuntimeError as error:
+        assert "Float of sizes [5" in str(error) and "on rank 0, " + words in str(error), error
+    else:
+        raise SystemExit("not refused: " + words)
+t = sparse(5); dist.all_reduce(t); assert t.to_dense().tolist() == [4, 0, 0, 0, 0]
+""",
     "calls that cannot be say why": """
 def refused(call, words):
     try:
@@ -215,7 +265,16 @@ def refused(call, words):
 refused(lambda: dist.all_to_all_single(torch.ones(5), torch.ones(5)), "5 rows, which cannot be split equally over 4")
 refused(lambda: dist.all_to_all_single(torch.ones(4), torch.ones(4), [1, 1, 1, 2], [1] * 4), "split sizes of 5")
 refused(lambda: dist.reduce_scatter_tensor(torch.ones(3), torch.ones(5)), "4 times its size")
-refused(lambda: dist.all_reduce(torch.ones(3), op=dist.ReduceOp.BAND), "not defined for this type")
+def refused_value(call, words):
+    def checked():
+        try:
+            call()
+        except ValueError: raise
+        except RuntimeError as error: raise SystemExit(f"no ValueError: {error!r}")
+    refused(checked, words)
+refused_value(lambda: dist.all_reduce(torch.ones(3), op=dist.ReduceOp.BAND), "float32 has sum, avg, min, max, product")
+yes = torch.ones(3, dtype=torch.bool)
+refused_value(lambda: dist.all_reduce(yes, op=dist.ReduceOp.AVG), "bool has sum, min, max, product, band, bor, bxor")
 refused(lambda: dist.all_reduce(torch.ones(3).long(), op=dist._make_nccl_premul_sum(0.5)), "floating-point")
 for tag in (-3, 0x7fffffff):
     words = f"the tag of a message must be from 0 to 2147483645, got {tag}"
