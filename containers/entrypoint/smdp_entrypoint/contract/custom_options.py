@@ -11,24 +11,33 @@ _NAMES = ("sagemaker_distributed_dataparallel_custom_mpi_options", "sagemaker_mp
 
 def exported_variables(contract: Contract, environ: Mapping[str, str], say: Callable[[str], None]) -> dict[str, str]:
     """The variables of `-x NAME=VALUE`, `-x NAME` (the value in `environ`) and the AWS toolkit's own `--NCCL_DEBUG
-    VALUE`; a log line lists the other options. Options are split at white space, without quoting, as in the toolkit."""
+    VALUE`; a log line lists the other options, and another one the names that are not in `environ`. Options are split
+    at white space, without quoting, as in the toolkit."""
     variables: dict[str, str] = {}
     unused: list[str] = []
+    unset: list[str] = []
     for name in _NAMES:
         words = str(contract.hyperparameters.framework.get(name) or "").split()
         while words:
-            _parse_option(words, variables, unused, environ)
+            _parse_option(words, variables, unused, unset, environ)
+    if unset:
+        say(f"the custom MPI options export variables that are not set: {' '.join(unset)}")
     if unused:
         say(f"ignoring custom MPI options that need mpirun: {' '.join(unused)}")
     return variables
 
 
-def _parse_option(words: list[str], variables: dict[str, str], unused: list[str], environ: Mapping[str, str]) -> None:
+def _parse_option(
+    words: list[str], variables: dict[str, str], unused: list[str], unset: list[str], environ: Mapping[str, str]
+) -> None:
     word = words.pop(0)
     option, equals, value = word.partition("=")
     if word == "-x" and words:
         name, equals, value = words.pop(0).partition("=")
-        variables[name] = value if equals else environ.get(name, "")
+        if equals or name in environ:
+            variables[name] = value if equals else environ[name]
+        else:
+            unset.append(name)
     elif option == "--NCCL_DEBUG" and (equals or words):
         variables["NCCL_DEBUG"] = value if equals else words.pop(0)
     else:

@@ -15,7 +15,7 @@ from entrypoint_support.host import wait_until
 
 from smdp_entrypoint.contract import devices, fabric
 from smdp_entrypoint.contract.custom_options import exported_variables
-from smdp_entrypoint.contract.devices import Devices, System, check_gpus, count_devices
+from smdp_entrypoint.contract.devices import Devices, System, check_gpus, count_devices, usable_cores
 from smdp_entrypoint.contract.errors import DeviceError
 from smdp_entrypoint.contract.fabric import fabric_variables, has_plugin, libfabric_version, plugin_version
 from smdp_entrypoint.contract.paths import MlTree
@@ -249,6 +249,7 @@ def test_host_says_that_nccl_uses_tcp_without_a_plugin(
         ("-verbose -x NCCL_DEBUG=VERSION", {"NCCL_DEBUG": "VERSION"}, "-verbose"),
         ("--NCCL_DEBUG INFO -x HERE -x A=b=c", {"NCCL_DEBUG": "INFO", "HERE": "1", "A": "b=c"}, ""),
         ("--NCCL_DEBUG=WARN -x", {"NCCL_DEBUG": "WARN"}, "-x"),
+        ("-x ABSENT -x HERE -x EMPTY=", {"HERE": "1", "EMPTY": ""}, "ABSENT"),
     ],
 )
 def test_mpirun_options_that_export_variables_are_applied(
@@ -257,3 +258,13 @@ def test_mpirun_options_that_export_variables_are_applied(
     host.job(sagemaker_distributed_dataparallel_custom_mpi_options=options)
     assert exported_variables(read_contract(MlTree(host.root)), {"HERE": "1"}, messages.append) == expected
     assert [line.partition(": ")[2] for line in messages] == ([unused] if unused else [])
+
+
+def test_exported_variable_that_is_not_set_keeps_its_default(host: Host) -> None:
+    options = "-x OMP_NUM_THREADS -x CUDA_VISIBLE_DEVICES"
+    script = "import os; print([os.environ.get(name) for name in ('OMP_NUM_THREADS', 'CUDA_VISIBLE_DEVICES')])"
+    host.job(script, sagemaker_distributed_dataparallel_custom_mpi_options=options)
+    assert host.run(SMDP_WORKERS_PER_HOST="2") == 0
+    assert host.of_rank(0) == [f"['{max(1, usable_cores() // 2)}', None]"]
+    text = "the custom MPI options export variables that are not set: OMP_NUM_THREADS CUDA_VISIBLE_DEVICES"
+    assert f"[algo-1] {text}" in host.lines
