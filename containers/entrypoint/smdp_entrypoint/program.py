@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from typing import Mapping
 from smdp_entrypoint.contract.errors import ProgramError
 from smdp_entrypoint.contract.settings import short_repr
 
+# The kernel reads no more of the line that names the interpreter (BINPRM_BUF_SIZE).
+_LONGEST_INTERPRETER_LINE = 256
 _MODULE = re.compile(r"[A-Za-z_]\w*([./][A-Za-z_]\w*)*")
 
 
@@ -44,12 +47,27 @@ class Program:
                 path.chmod(path.stat().st_mode | 0o111)
             except OSError as error:
                 raise ProgramError(f"{path} cannot be made executable: {error.strerror}.") from error
+            self._check_interpreter()
 
     def _interpreter(self) -> list[str]:
         # The kernel starts only binaries and files that name an interpreter; /bin/sh reads any other file.
+        return [] if self._first_line().startswith((b"#!", b"\x7fELF")) else ["/bin/sh"]
+
+    def _check_interpreter(self) -> None:
+        """The kernel's own error for an absent interpreter is that of an absent program."""
+        line = self._first_line()
+        words = line[2:].split()
+        if not line.startswith(b"#!") or not words:
+            return
+        if line.endswith((b"\r", b"\r\n")):
+            raise ProgramError(f"{self.name} has Windows line ends: save it with the line ends of Linux (LF).")
+        interpreter = os.fsdecode(words[0])
+        if not os.path.exists(self.code / interpreter):  # noqa: PTH110 (Path.exists raises PermissionError)
+            raise ProgramError(f"{self.name} names the interpreter {interpreter}, which this image does not have.")
+
+    def _first_line(self) -> bytes:
         with (self.code / self.name).open("rb") as file:
-            start = file.read(4)
-        return [] if start.startswith((b"#!", b"\x7fELF")) else ["/bin/sh"]
+            return file.readline(_LONGEST_INTERPRETER_LINE)
 
 
 def find_program(name: str | None, code: Path) -> Program:

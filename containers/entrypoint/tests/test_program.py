@@ -42,6 +42,30 @@ def test_command_without_interpreter_line_runs_in_the_shell(code: Path) -> None:
     assert find_program("run.sh", code).argv(["x"]) == ["/bin/sh", "./run.sh", "x"]
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"#!/bin/sh\r\necho hello\r\n", r"run\.sh has Windows line ends"),
+        (b"#!/usr/bin/env python3\r\n", r"run\.sh has Windows line ends"),
+        (b"#! /no/such/zsh -e\n", r"run\.sh names the interpreter /no/such/zsh, which this image does not have"),
+        (b"#!no-such-file\n", r"run\.sh names the interpreter no-such-file,"),
+    ],
+)
+def test_command_whose_interpreter_does_not_exist_is_refused(code: Path, content: bytes, reason: str) -> None:
+    (code / "run.sh").write_bytes(content)
+    with pytest.raises(ProgramError, match=reason):
+        find_program("run.sh", code).prepare()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"#!", b"#!\n", b"#!/bin/sh", b"#! ./own\n", b"\x7fELF\r\n", b"echo hello\r\n"]
+)
+def test_other_first_lines_of_a_command_are_accepted(code: Path, content: bytes) -> None:
+    put(code, "own")
+    (code / "tool").write_bytes(content)
+    find_program("tool", code).prepare()
+
+
 def test_a_package_is_installed_and_run_as_a_module(code: Path) -> None:
     put(code, "setup.py", "requirements.txt", "pkg/train.py")
     program = find_program("pkg/train.py", code)
