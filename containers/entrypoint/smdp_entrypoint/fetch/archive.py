@@ -26,13 +26,15 @@ _ALWAYS_ALLOWED = 2 * 1024**3  # bytes of content
 _MOST_TIMES_LARGER = 100
 _MOST_MEMBERS = 500_000
 _DEADLINE_S = 15 * 60.0
+_SHOWN = 40  # bytes of a file that is not an archive
 
 
-def unpack(archive: Path, folder: Path) -> int:
-    """Unpack a tar file, gzipped or not, into `folder` and return the number of files. Raises SourceError."""
+def unpack(archive: Path, folder: Path, source: str = "") -> int:
+    """Unpack a tar file, gzipped or not, into `folder` and return the number of files. `source` is the archive's
+    address, unless it is its path. Raises SourceError."""
     try:
         limit = max(_ALWAYS_ALLOWED, _MOST_TIMES_LARGER * archive.stat().st_size)
-        with _content(archive, limit) as content, tarfile.open(fileobj=content, mode="r:") as tar:
+        with _content(archive, limit) as content, _open(content, archive, source) as tar:
             return _Unpacker(tar, folder.resolve(), limit).run()
     except SourceError:
         _empty(folder)
@@ -51,6 +53,15 @@ def _content(archive: Path, limit: int) -> Iterator[IO[bytes]]:
         with contextlib.ExitStack() as stack:
             content = cast("IO[bytes]", stack.enter_context(gzip.GzipFile(fileobj=file))) if is_gzipped else file
             yield cast("IO[bytes]", Metered(content, limit, _DEADLINE_S))
+
+
+def _open(content: IO[bytes], archive: Path, source: str) -> tarfile.TarFile:
+    try:
+        return tarfile.open(fileobj=content, mode="r:")
+    except tarfile.ReadError as error:
+        with _content(archive, _SHOWN) as again:
+            start = again.read(_SHOWN)
+        raise SourceError(f"{source or archive} is not a tar.gz archive: its content starts with {start!r}.") from error
 
 
 def _empty(folder: Path) -> None:

@@ -35,7 +35,7 @@ def _fetch_archive(uri: str, code: Path, environ: Mapping[str, str], say: Callab
     try:
         with tempfile.NamedTemporaryFile(suffix=".tar.gz") as file:
             size = Download(source, environ, say).to(file)
-            count = unpack(Path(file.name), code)
+            count = unpack(Path(file.name), code, uri)
     except OSError as error:
         raise SourceError(f"{source} cannot be stored as a temporary file: {error}.") from error
     say(f"unpacked {count} file(s) from {source} ({size} bytes)")

@@ -104,11 +104,27 @@ def test_nothing_is_written_or_linked_outside(place: Path, members: list[Any]) -
             assert place / "code" in Path(folder, name).resolve().parents
 
 
-@pytest.mark.parametrize("content", [b"", b"no archive", b"\x1f\x8bno archive either"])
-def test_file_that_is_not_an_archive_is_refused(place: Path, content: bytes) -> None:
-    (place / "a").write_bytes(content)
-    with pytest.raises(SourceError, match="cannot be unpacked"):
-        unpack(place / "a", place / "code")
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "a.tar.gz is not a tar.gz archive: its content starts with b''"),
+        (b"<html>not found</html>", "is not a tar.gz archive: its content starts with b'<html>not found</html>'"),
+        (b"PK\x03\x04" + 600 * b"x", r"is not a tar.gz archive: its content starts with b'PK\\x03\\x04x{36}'"),
+        (gzip.compress(b"text"), "is not a tar.gz archive: its content starts with b'text'"),
+        (b"\x1f\x8bno archive either", "cannot be unpacked"),
+    ],
+    ids=["empty", "page", "zip", "gzipped text", "gzip header"],
+)
+def test_file_that_is_not_an_archive_is_refused(place: Path, content: bytes, reason: str) -> None:
+    (place / "a.tar.gz").write_bytes(content)
+    with pytest.raises(SourceError, match=reason):
+        unpack(place / "a.tar.gz", place / "code")
+
+
+def test_address_of_a_file_that_is_not_an_archive_is_shown(place: Path) -> None:
+    (place / "a.tar.gz").write_bytes(b"<html>")
+    with pytest.raises(SourceError, match=r"^s3://bucket/a\.tar\.gz is not a tar.gz archive"):
+        unpack(place / "a.tar.gz", place / "code", "s3://bucket/a.tar.gz")
 
 
 def test_truncated_archive_is_refused(place: Path) -> None:
