@@ -33,6 +33,7 @@ _NOT_STARTED = {
 }
 # ... and everything that the AWS toolkit calls a distribution.
 DISTRIBUTION_FLAGS = (*DATA_PARALLEL_FLAGS, *_NOT_STARTED, MIRRORED_FLAG)
+_GROUPS = "sagemaker_distribution_instance_groups"
 PROCESSES_PER_HOST = "sagemaker_mpi_num_of_processes_per_host"
 
 
@@ -78,10 +79,16 @@ def plan_layout(contract: Contract, settings: Settings, devices: Devices, say: C
 
 def distribution_groups(contract: Contract) -> list[str]:
     """The instance groups over which the job is distributed; none if no distribution flag is on."""
-    named = contract.hyperparameters.framework.get("sagemaker_distribution_instance_groups")
+    named = contract.hyperparameters.framework.get(_GROUPS)
     if named is not None:
         if not isinstance(named, list):
-            raise ContractError(f"sagemaker_distribution_instance_groups must be a list, found {short_repr(named)}.")
+            raise ContractError(f"{_GROUPS} must be a list, found {short_repr(named)}.")
+        existing = [group["instance_group_name"] for group in contract.resources.groups]
+        if existing and not all(name in existing for name in named):
+            raise ContractError(
+                f"{_GROUPS} must name instance groups of the job, which are {short_repr(existing)}, found "
+                f"{short_repr(named)}."
+            )
         return named
     distributed = any(contract.hyperparameters.flag(name) for name in DISTRIBUTION_FLAGS)
     return [contract.resources.group] if distributed else []

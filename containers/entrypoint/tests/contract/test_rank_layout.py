@@ -96,3 +96,11 @@ def test_only_groups_of_the_distribution_train_together(plan: Plan) -> None:
     outsider = plan({**resources, "current_host": "algo-1", "current_group_name": "cpu"}, 2, **flags)
     assert (outsider.hosts, outsider.world_size) == (("algo-1",), 1)
     assert (member.trains, outsider.trains) == (True, False)
+
+
+def test_unknown_group_of_the_distribution_is_refused(plan: Plan) -> None:
+    groups = [{"instance_group_name": name, "hosts": [host]} for name, host in (("cpu", "algo-1"), ("gpu", "algo-2"))]
+    resources = {"hosts": ["algo-1", "algo-2"], "instance_groups": groups, "current_group_name": "cpu"}
+    for named in (["gpux"], ["gpu", "gpux"]):
+        with pytest.raises(ContractError, match=r"groups of the job, which are \['cpu', 'gpu'\], found \[.*'gpux'\]"):
+            plan(resources, sagemaker_mpi_enabled=True, sagemaker_distribution_instance_groups=named)
