@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import secrets
 import tempfile
 from collections import deque
@@ -93,7 +94,7 @@ def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals:
     if settings.timing_interval is None:
         console.say("this host is not measured: SMDP_TIMING_S must be a number of seconds, for example 5")
     _join_peers(resources, settings, environ, console, peers)
-    contract = read_contract(tree)
+    contract = _read_contract(tree, environ)
     tree.create()
     _create_checkpoints(contract.checkpoints, tree, console)
     if settings.network.only:
@@ -131,6 +132,15 @@ def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals:
         network=settings.network,
         hang=settings.hang,
     )
+
+
+def _read_contract(tree: MlTree, environ: Mapping[str, str]) -> Contract:
+    contract = read_contract(tree)
+    job_name = environ.get("TRAINING_JOB_NAME")
+    # Only the toolkit in AWS's TensorFlow images changes a hyperparameter.
+    if not job_name or importlib.util.find_spec("tensorflow") is None:
+        return contract
+    return replace(contract, hyperparameters=contract.hyperparameters.with_model_dir_of_trial(job_name))
 
 
 def _create_checkpoints(folder: Path, tree: MlTree, console: Console) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Mapping
+
+from smdp_entrypoint.contract.paths import PLATFORM_ROOT
 
 # Names that the toolkit reserves for itself, with and without the prefix; every other sagemaker_* name is a "framework
 # parameter" (SM_FRAMEWORK_PARAMS).
 _PREFIX = "sagemaker_"
+# The platform adds it to the hyperparameters of a tuning job's trials.
+_OBJECTIVE = "_tuning_objective_metric"
 _OWN = frozenset(
     {
         "sagemaker_program",
@@ -18,7 +22,7 @@ _OWN = frozenset(
         "sagemaker_container_log_level",
         "sagemaker_job_name",
         "default_user_module_name",
-        "_tuning_objective_metric",
+        _OBJECTIVE,
         "sagemaker_s3_output",
     }
 )
@@ -40,6 +44,16 @@ class Hyperparameters:
         framework = {n: v for n, v in values.items() if n.startswith(_PREFIX) and n not in own}
         script = {n: v for n, v in values.items() if n not in own and n not in framework}
         return cls(script, framework, own)
+
+    def with_model_dir_of_trial(self, job_name: str) -> Hyperparameters:
+        """As AWS's TensorFlow toolkit does: the SDK gives all trials of a tuning job the same `model_dir` in S3, where
+        they would overwrite each other's models."""
+        model_dir = self.script.get("model_dir")
+        if _OBJECTIVE not in self.own or not isinstance(model_dir, str) or not model_dir:
+            return self
+        if model_dir.startswith(PLATFORM_ROOT):
+            return self
+        return replace(self, script={**self.script, "model_dir": f"{model_dir}/{job_name}/model"})
 
     def flag(self, name: str) -> bool:
         """Whether a framework parameter is on. Text is read by its meaning: "False" is off."""

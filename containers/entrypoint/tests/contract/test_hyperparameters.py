@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from smdp_entrypoint.contract.hyperparameters import Hyperparameters, decode_value, to_arguments
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from entrypoint_support.host import Host
 
 pytestmark = pytest.mark.conformance
 
@@ -84,6 +89,40 @@ def test_platform_hyperparameters_are_separated_from_the_scripts() -> None:
     assert decoded.script == {"mp_parameters": {}, "epochs": 3, "plain": 4}
     assert decoded.framework == {"sagemaker_mpi_enabled": True, "sagemaker_anything": 1}
     assert set(decoded.own) == {"sagemaker_program", "default_user_module_name", "_tuning_objective_metric"}
+
+
+OBJECTIVE = {"_tuning_objective_metric": "accuracy"}
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ({**OBJECTIVE, "model_dir": '"s3://bucket/job/model"'}, {"model_dir": "s3://bucket/job/model/job-001/model"}),
+        ({**OBJECTIVE, "model_dir": '"/opt/ml/model"'}, {"model_dir": "/opt/ml/model"}),
+        ({**OBJECTIVE, "model_dir": "false"}, {"model_dir": False}),
+        (OBJECTIVE, {}),
+        ({"model_dir": '"s3://bucket/job/model"'}, {"model_dir": "s3://bucket/job/model"}),
+    ],
+)
+def test_only_trials_get_a_model_dir_of_their_own(raw: dict[str, str], expected: dict[str, Any]) -> None:
+    assert Hyperparameters.decode(raw).with_model_dir_of_trial("job-001").script == expected
+
+
+@pytest.mark.parametrize("has_tensorflow", [True, False])
+def test_trial_with_tensorflow_sees_its_model_dir_everywhere(host: Host, tmp_path: Path, has_tensorflow: bool) -> None:
+    (tmp_path / "site" / ("tensorflow" if has_tensorflow else "other")).mkdir(parents=True)
+    script = """
+        import json, os, sys
+        names = ("SM_HP_MODEL_DIR", "SM_USER_ARGS", "SM_HPS", "SM_TRAINING_ENV")
+        print(json.dumps([sys.argv[1:], *(os.environ[name] for name in names)]))
+        """
+    host.job(script, model_dir="s3://b/m", _tuning_objective_metric="accuracy")
+    path = f"{host.environ()['PYTHONPATH']}:{tmp_path / 'site'}"
+    assert host.run(TRAINING_JOB_NAME="job-001", SMDP_WORKERS_PER_HOST="1", PYTHONPATH=path) == 0
+    own = "s3://b/m/job-001/model" if has_tensorflow else "s3://b/m"
+    arguments, value, user_arguments, values, everything = json.loads(host.of_rank(0)[0])
+    assert (arguments, value, json.loads(user_arguments)) == (["--model_dir", own], own, ["--model_dir", own])
+    assert json.loads(values) == json.loads(everything)["hyperparameters"] == {"model_dir": own}
 
 
 @pytest.mark.parametrize(
