@@ -27,7 +27,13 @@ from smdp_entrypoint.contract.platform_files import (
     read_resources,
 )
 from smdp_entrypoint.contract.rank_layout import Layout, plan_layout, training_hosts
-from smdp_entrypoint.contract.settings import NETWORK_PROBE_S, HangSettings, NetworkSettings, Settings
+from smdp_entrypoint.contract.settings import (
+    NETWORK_PROBE_S,
+    ControlSettings,
+    HangSettings,
+    NetworkSettings,
+    Settings,
+)
 from smdp_entrypoint.contract.worker_variables import (
     Master,
     default_variables,
@@ -45,6 +51,7 @@ from smdp_entrypoint.control.hosts import Resolver, addresses
 from smdp_entrypoint.control.link import job_key
 from smdp_entrypoint.control.other_host import OtherHost
 from smdp_entrypoint.control.peers import PeerLoop, Peers
+from smdp_entrypoint.control.workers import Workers
 from smdp_entrypoint.fetch.source import fetch_source
 from smdp_entrypoint.network.probe import NetworkProbe, Place
 from smdp_entrypoint.network.verdict import SLOW
@@ -90,10 +97,11 @@ def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals:
     """
     resources = read_resources(tree)
     console.host = resources.current_host
+    control = ControlSettings.from_environment(environ)
+    _join_peers(resources, control, environ, console, peers)
     settings = Settings.from_environment(environ)
     if settings.timing_interval is None:
         console.say("this host is not measured: SMDP_TIMING_S must be a number of seconds, for example 5")
-    _join_peers(resources, settings, environ, console, peers)
     contract = _read_contract(tree, environ)
     tree.create()
     _create_checkpoints(contract.checkpoints, tree, console)
@@ -108,12 +116,14 @@ def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals:
         folders = [tree.root, *_temporary_folder(), contract.checkpoints]
         check_health(own, type_, facts.devices, folders, console.say)
     layout = plan_layout(contract, settings, facts.devices, console.say)
+    if layout.trains:
+        peers.announce(Workers(layout.hosts[0], layout.workers_per_host))
     fetch_source(facts.source, tree, _with_region(environ, contract), console.say)
     program = find_program(facts.entry_point, tree.code)
     _install(program, environ, console, signals, peers)
-    resolver = Resolver(settings.hosts_file, console.say, settings.hosts_timeout)
+    resolver = Resolver(control.hosts_file, console.say, control.hosts_timeout)
     address = resolver.first_address(list(layout.hosts))
-    token = _token(environ, layout, settings, console, peers)
+    token = _token(environ, layout, control.hosts_timeout, console, peers)
     if settings.checks_health and contract.resources.current_host != contract.resources.hosts[0]:
         difference = peers.clock_within(LONGEST_S)
         check_clock(contract.resources.current_host, contract.resources.hosts[0], difference, console.say)
@@ -162,7 +172,7 @@ def _temporary_folder() -> list[Path]:
 
 
 def _join_peers(
-    resources: ResourceConfig, settings: Settings, environ: Mapping[str, str], console: Console, peers: Peers
+    resources: ResourceConfig, settings: ControlSettings, environ: Mapping[str, str], console: Console, peers: Peers
 ) -> None:
     """Open the control channel: from here on every host learns of a failure on any host."""
     hosts, own = resources.hosts, resources.current_host
@@ -178,10 +188,10 @@ def _join_peers(
     if own == hosts[0]:
         book = None if configured_token else AddressBook(settings.hosts_file)
         token = configured_token or secrets.token_hex(16)
-        role: FirstHost | OtherHost = FirstHost(own, hosts[1:], key, address, settings.control_port, token, book)
+        role: FirstHost | OtherHost = FirstHost(own, hosts[1:], key, address, settings.port, token, book)
     else:
         own_addresses = partial(addresses, settings.hosts_file, own)
-        role = OtherHost(own, hosts[0], key, address, settings.control_port, own_addresses)
+        role = OtherHost(own, hosts[0], key, address, settings.port, own_addresses)
     peers.join(PeerLoop(role, console.say))
 
 
@@ -211,15 +221,13 @@ def needs_token(environ: Mapping[str, str]) -> bool:
     return not environ.get(_TOKEN) and has_engine()
 
 
-def _token(
-    environ: Mapping[str, str], layout: Layout, settings: Settings, console: Console, peers: Peers
-) -> str | None:
+def _token(environ: Mapping[str, str], layout: Layout, timeout: float, console: Console, peers: Peers) -> str | None:
     """The secret by which the engines of the job's hosts authenticate each other. The request does not contain it,
     since everyone who may describe the job can read the request: the first host generates a token for each run."""
     if not needs_token(environ):
         peers.await_contact(console.say)
         return environ.get(_TOKEN)
-    return peers.await_token(console.say, layout.hosts[0], settings.hosts_timeout)
+    return peers.await_token(console.say, layout.hosts[0], timeout)
 
 
 def _with_region(environ: Mapping[str, str], contract: Contract) -> Mapping[str, str]:

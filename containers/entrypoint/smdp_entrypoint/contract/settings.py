@@ -32,6 +32,24 @@ HOSTS_TIMEOUT_S = 15 * 60.0
 
 
 @dataclass(frozen=True)
+class ControlSettings:
+    """What the control channel needs. An invalid value of any other variable is reported over the channel.
+    `hosts_timeout` is in seconds."""
+
+    port: int
+    hosts_timeout: float
+    hosts_file: Path
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> ControlSettings:
+        return cls(
+            port=_port(environ, "SMDP_CONTROL_PORT", DEFAULT_CONTROL_PORT),
+            hosts_timeout=_seconds(environ, "SMDP_HOSTS_TIMEOUT", HOSTS_TIMEOUT_S),
+            hosts_file=Path(environ.get("SMDP_HOSTS_FILE") or "/etc/hosts"),
+        )
+
+
+@dataclass(frozen=True)
 class NetworkSettings:
     """The probe of the network. `limit` and `wait` are in seconds; `limit` 0: no probe. `gbit` is the rate of a host
     where it is not that of its instance type, 0 if it is not known. `require` is a share of this rate, from 0 to 1.
@@ -72,16 +90,13 @@ class HangSettings:
 @dataclass(frozen=True)
 class Settings:
     """`workers_per_host` None: use the hyperparameters or the number of devices. `require_gpu`: fail on a host whose
-    instance type has GPUs and that shows none. `checks_health`: end the job on a host that is broken. `stop_budget`,
-    `hosts_timeout` and `timing_interval` are in seconds; `timing_interval` 0: measure nothing; None: the value is
-    invalid, which never ends a job."""
+    instance type has GPUs and that shows none. `checks_health`: end the job on a host that is broken. `stop_budget`
+    and `timing_interval` are in seconds; `timing_interval` 0: measure nothing; None: the value is invalid, which never
+    ends a job."""
 
     workers_per_host: int | None
     master_port: int
-    control_port: int
     stop_budget: float
-    hosts_timeout: float
-    hosts_file: Path
     require_gpu: bool
     checks_health: bool
     timing_interval: float | None
@@ -94,10 +109,7 @@ class Settings:
         return cls(
             workers_per_host=positive(workers, "SMDP_WORKERS_PER_HOST") if workers else None,
             master_port=_port(environ, "SMDP_MASTER_PORT", DEFAULT_MASTER_PORT),
-            control_port=_port(environ, "SMDP_CONTROL_PORT", DEFAULT_CONTROL_PORT),
             stop_budget=_seconds(environ, "SMDP_STOP_BUDGET", STOP_BUDGET_S),
-            hosts_timeout=_seconds(environ, "SMDP_HOSTS_TIMEOUT", HOSTS_TIMEOUT_S),
-            hosts_file=Path(environ.get("SMDP_HOSTS_FILE") or "/etc/hosts"),
             require_gpu=environ.get("SMDP_REQUIRE_GPU") != "0",
             # Hosts of the local cloud are this machine, which the launcher itself checks.
             checks_health="0" not in (environ.get("SMDP_HEALTH_CHECK"), environ.get("SMDP_REQUIRE_GPU")),

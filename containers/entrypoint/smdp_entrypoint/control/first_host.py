@@ -13,6 +13,7 @@ from smdp_entrypoint.control.clocks import CLOCK
 from smdp_entrypoint.control.link import MESSAGE, Link, LinkError, ListeningLink
 from smdp_entrypoint.control.peers import COLLECT_S, HEARTBEAT_S, HOST_TIMEOUT_S, PeerLoop
 from smdp_entrypoint.control.reports import Report, first_report
+from smdp_entrypoint.control.workers import WORKERS, Comparison, Workers
 
 # A client has this long to authenticate. More unauthenticated connections than this are refused.
 _HANDSHAKE_S = 5.0
@@ -40,6 +41,7 @@ class FirstHost:
         self._address, self._port = address, port
         self._links: list[ListeningLink] = []
         self._reports: list[Report] = []
+        self._comparison = Comparison()
         self._answered: set[str] = set()
         self._contacted: set[str] = set()
         self._informed: set[str] = set()
@@ -60,6 +62,9 @@ class FirstHost:
         for link in self._links:
             if link.proved and link.host == host:
                 link.send(MESSAGE, fields=fields)
+
+    def announce(self, workers: Workers, now: float) -> None:
+        self._compare(self._own, workers, now)
 
     def ready(self, key: Any, now: float) -> None:
         if key.fileobj is self._socket:
@@ -161,6 +166,8 @@ class FirstHost:
             self._remove(link)
         elif kind == CLOCK:
             link.send(CLOCK, number=message.get("number"), time=time.time())
+        elif kind == WORKERS:
+            self._compare(link.host, Workers.parse(message), now)
         elif kind == MESSAGE and isinstance(message.get("fields"), dict):
             self._loop.note_message(link.host, message["fields"])
 
@@ -173,6 +180,11 @@ class FirstHost:
             self._decide_at = now + COLLECT_S
             self._broadcast("end", **report.fields())
             self._loop.note_ending(report)
+
+    def _compare(self, host: str, workers: Workers, now: float) -> None:
+        problem = self._comparison.add(host, workers)
+        if problem:
+            self._answer(host, Report(host, time.time(), 0, 1, problem), now)
 
     def _drop(self, link: ListeningLink, reason: str, now: float) -> None:
         self._remove(link)

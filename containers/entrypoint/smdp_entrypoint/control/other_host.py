@@ -6,6 +6,7 @@ import contextlib
 import errno
 import selectors
 import socket
+from dataclasses import asdict
 from typing import Any, Callable
 
 from smdp_entrypoint.control.clocks import CLOCK, ClockExchange
@@ -13,6 +14,7 @@ from smdp_entrypoint.control.first_host import lost_host
 from smdp_entrypoint.control.link import MESSAGE, CallingLink, LinkError
 from smdp_entrypoint.control.peers import COLLECT_S, HEARTBEAT_S, HOST_TIMEOUT_S, PeerLoop
 from smdp_entrypoint.control.reports import Report, first_report
+from smdp_entrypoint.control.workers import WORKERS, Workers
 
 # The first host may start later, so a failed connection is retried with growing pauses.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 0.5
@@ -47,6 +49,7 @@ class OtherHost:
         self._next_log = _LOG_INTERVAL_S
         self._next_heartbeat = 0.0
         self._unsent: Report | None = None
+        self._workers: Workers | None = None
         self._reports: list[Report] = []
         self._decide_at = float("inf")
         self._is_over = False  # the first host has exited, or this host no longer tries to connect
@@ -69,6 +72,11 @@ class OtherHost:
     def send(self, host: str, fields: dict[str, Any]) -> None:
         if self._link is not None and self._link.proved:
             self._link.send(MESSAGE, fields=fields)
+
+    def announce(self, workers: Workers, now: float) -> None:
+        self._workers = workers
+        if self._link is not None and self._link.proved:
+            self._link.send(WORKERS, **asdict(workers))
 
     def ready(self, key: Any, now: float) -> None:
         if self._connecting is not None:
@@ -167,7 +175,11 @@ class OtherHost:
         except (LinkError, ValueError) as error:
             self._drop(link, str(error), now)
             return
-        if link.proved and not was_known and self._unsent is not None:
+        if not link.proved or was_known:
+            return
+        if self._workers is not None:
+            self.announce(self._workers, now)
+        if self._unsent is not None:
             self._send(self._unsent)
             self._unsent = None
 

@@ -25,6 +25,7 @@ from typing import Any, Callable, Protocol
 from smdp_entrypoint.contract.errors import HostsError
 from smdp_entrypoint.control.clocks import ClockDifference
 from smdp_entrypoint.control.reports import Report
+from smdp_entrypoint.control.workers import Workers
 from smdp_entrypoint.processes.signals import PEER_FAILURE_SIGNAL
 
 HEARTBEAT_S = 2.0
@@ -48,6 +49,7 @@ class Role(Protocol):
     def open(self, loop: PeerLoop) -> None: ...
     def report(self, report: Report | None, now: float) -> None: ...
     def send(self, host: str, fields: dict[str, Any]) -> None: ...
+    def announce(self, workers: Workers, now: float) -> None: ...
     def ready(self, key: Any, now: float) -> None: ...
     def turn(self, now: float) -> None: ...
     def all_informed(self) -> bool: ...
@@ -85,7 +87,7 @@ class PeerLoop:
         self.error = ""  # why this host has no connection to the others
         self._role = role
         self._decided, self._in_contact, self._compared = threading.Event(), threading.Event(), threading.Event()
-        self._commands: queue.SimpleQueue[Report | _Leave | _Message | None] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[Report | Workers | _Leave | _Message | None] = queue.SimpleQueue()
         self._messages: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue(_MOST_MESSAGES)
         self._hang_messages: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue(_MOST_MESSAGES)
         self._wake, self._wake_end = os.pipe()
@@ -96,7 +98,7 @@ class PeerLoop:
         self.selector.register(self._wake, selectors.EVENT_READ)
         self._thread.start()
 
-    def post(self, command: Report | _Leave | _Message | None) -> None:
+    def post(self, command: Report | Workers | _Leave | _Message | None) -> None:
         self._commands.put(command)
         os.write(self._wake_end, b"\0")
 
@@ -202,6 +204,8 @@ class PeerLoop:
                 leaving = command
             elif isinstance(command, _Message):
                 self._role.send(command.host, command.fields)
+            elif isinstance(command, Workers):
+                self._role.announce(command, time.monotonic())
             else:
                 self._role.report(command, time.monotonic())
         return leaving
@@ -259,6 +263,11 @@ class Peers:
         connected never gets it."""
         if self._loop:
             self._loop.post(_Message(host, fields))
+
+    def announce(self, workers: Workers) -> None:
+        """Have this host's number of workers compared with that of the other hosts. A difference ends the job."""
+        if self._loop:
+            self._loop.post(workers)
 
     def receive(self, seconds: float) -> tuple[str, dict[str, Any]] | None:
         """The next message of another host and that host's name; None after `seconds`."""
