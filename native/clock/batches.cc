@@ -61,8 +61,8 @@ PyObject* source_of(PyObject* given, PyObject* iterator) {
     return nullptr;
   }
   const auto* source = reinterpret_cast<Source*>(found);
-  const bool is_next =
-      Py_TYPE(found) == source_type && (source->batches == 0 || source->passes != clock.passes);
+  const bool is_next = Py_TYPE(found) == source_type && source->first == 0 &&
+                       (source->batches == 0 || source->passes != clock.passes);
   PyObject* is_grad_enabled =
       is_next ? PyObject_CallFunctionObjArgs(argument(given, kIsGradEnabled), nullptr) : none();
   Py_XDECREF(is_grad_enabled);
@@ -127,6 +127,9 @@ PyMemberDef source_members[] = {
     {"forward", T_LONGLONG, offsetof(Source, forward), 0, nullptr},
     {"moved", T_LONGLONG, offsetof(Source, moved), 0, nullptr},
     {"evaluation", T_LONGLONG, offsetof(Source, evaluation), 0, nullptr},
+    {"first", T_LONGLONG, offsetof(Source, first), 0, nullptr},
+    {"used", T_LONGLONG, offsetof(Source, used), 0, nullptr},
+    {"each", T_LONGLONG, offsetof(Source, each), 0, nullptr},
     {"has_trained", T_BOOL, offsetof(Source, has_trained), 0, nullptr},
     {"evaluates", T_BOOL, offsetof(Source, evaluates), 0, nullptr},
     {nullptr, 0, 0, 0, nullptr},

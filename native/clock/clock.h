@@ -50,6 +50,9 @@ struct Source {
   long long forward;
   long long moved;
   long long evaluation;
+  long long first;
+  long long used;
+  long long each;
   char has_trained;
   char evaluates;
 };

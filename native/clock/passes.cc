@@ -30,7 +30,7 @@ enum Given {
 bool train(PyObject* given, Clock& clock) {
   const auto* last = reinterpret_cast<Source*>(clock.last);
   const bool is_first = last != nullptr && last->passes == clock.passes;
-  if (clock.workers < 0 || (is_first && last->evaluates != 0)) {
+  if (clock.workers < 0 || (is_first && (last->evaluates != 0 || last->first != 0))) {
     return is_good(PyObject_CallFunctionObjArgs(argument(given, kTrain), nullptr));
   }
   if (is_first) clock.workers = static_cast<int>(last->workers);

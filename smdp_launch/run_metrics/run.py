@@ -204,7 +204,7 @@ class RunMetrics:
 
     def _recent_timing(self) -> list[Window]:
         """The sums of the last minute of each rank; its last window where a window is longer. Without the first window,
-        which includes the start of the worker."""
+        which includes the warm-up."""
         totals = (one.timing.recent(_RECENT, since=1) for one in self.ranks.values())
         return [one for one in totals if one is not None and one.seconds > 0]
 

@@ -21,6 +21,7 @@ _COUNTERS_BY_DEFAULT = "SMDP_TIMING_COUNTERS"
 _SHORTEST_S, _LONGEST_S = 0.05, 86400.0
 _LONGEST_LINE = 4096  # PIPE_BUF: a longer line could mix with the engine's
 _WRITE_TIMEOUT_S = 1.0
+_BEGIN_S = 0.5  # the first window begins at most so long before the training
 _UNIT_NS = 10_000  # times are written in steps of 0.01 ms
 
 _Key = TypeVar("_Key")
@@ -111,8 +112,25 @@ class Emission:
         return json.dumps(fields).encode() + b"\n"
 
     def _run(self) -> None:
+        while self._is_starting() and not self._ended.wait(min(self._period_s, _BEGIN_S)):
+            pass
         while not self._ended.wait(self._period_s):
             self.emit()
+
+    def _is_starting(self) -> bool:
+        """Whether the training has not begun. Then the first window begins here: the time in which the script starts
+        would be most of a short run. Its fetches count from the start, because they are ahead of the first batch."""
+        with self._lock:
+            before = self._before
+            now = _Totals(self.clock, self.loading, before.correction, before)
+            try:
+                is_used = self.clock.is_used or self._correct().is_used
+            except Exception:
+                is_used = True
+            if not is_used:
+                now._load = before._load
+                self._before = now
+            return not is_used
 
     def _end(self) -> None:
         if self._is_own:

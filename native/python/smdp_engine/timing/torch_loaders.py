@@ -9,6 +9,9 @@ model's call. So a batch is for evaluation if
   that was counted as forward since its first batch is moved to evaluation.
 
 If a backward pass follows after all, and no other batch waits for it, the iterator trains, and the time is moved back.
+The script may have skipped most of these first batches, as a script that resumes within an epoch. So one of them counts
+at once, one for each further pass before the next batch, and others only if the second group of batches before a pass
+is as large.
 """
 
 import functools
@@ -39,17 +42,21 @@ class Source:
 
     ``workers``: its worker processes. ``forward``: the clock's total of FORWARD when it delivered the first of these
     batches. ``moved`` and ``evaluation``: what was moved to EVALUATION, and the clock's total of it then.
+    ``first``: the batches before its first pass, while it is not known how many of them trained; ``used``: how many
+    have counted, with ``each`` samples.
     """
 
     __slots__ = (
         *("workers", "batches", "samples", "passes"),
         *("forward", "moved", "evaluation", "has_trained", "evaluates"),
+        *("first", "used", "each"),
     )
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self.batches = self.samples = self.passes = 0
         self.forward = self.moved = self.evaluation = 0
+        self.first = self.used = self.each = 0
         self.has_trained = self.evaluates = False
 
 
@@ -86,6 +93,8 @@ class Loaders:
                     source = iterator._smdp_source = new_source(iterator._num_workers)
                 elif source.batches:
                     if source.passes != clock.passes:
+                        if source.first and not source.has_trained:
+                            self._use(source, clock.passes - source.passes)
                         source.batches = source.samples = 0
                         source.has_trained, source.evaluates = True, False
                     elif source.batches >= _AHEAD and not source.has_trained:
@@ -135,8 +144,11 @@ class Loaders:
             self.leave_loop()
         clock, source = self.clock, self.clock.last
         if source is not None and source.passes == clock.passes:
+            if source.first:
+                self._compare(source)
             if source.evaluates and not clock.has_waiting_samples:
-                clock.wait_with(source.samples)
+                source.first, source.used, source.each = source.batches, 0, source.samples // source.batches
+                self._use(source, 1)
                 clock.move(EVALUATION, FORWARD, source.moved + clock.total(EVALUATION) - source.evaluation)
                 source.evaluates = False
             if not source.evaluates:
@@ -174,6 +186,8 @@ class Loaders:
         """The data has ended, or the loader has failed. Samples that no backward pass has used count if it follows
         before another batch: the script may have fetched them ahead."""
         self._drop_left()
+        if source.first:
+            self._compare(source)
         if source.batches and source.passes == self.clock.passes and not source.evaluates:
             self.clock.left = source.samples
             if not source.has_trained:
@@ -182,6 +196,20 @@ class Loaders:
         source.evaluates = False
         if self.clock.last is source:
             self.clock.last = None
+
+    def _use(self, source: Source, batches: int) -> None:
+        """So many of its first batches have trained; 0 or less: no more than before."""
+        more = min(batches, source.first) - source.used
+        if more > 0:
+            self.clock.wait_with(more * source.each)
+            source.used += more
+
+    def _compare(self, source: Source) -> None:
+        """Its second group of batches is complete, or the data has ended. A rest of the first group that is not larger
+        was fetched ahead."""
+        rest = source.first - source.used
+        self._use(source, source.first if rest <= source.batches else source.batches)
+        source.first = 0
 
     def _take_as_evaluation(self, source: Source) -> None:
         if not source.evaluates:

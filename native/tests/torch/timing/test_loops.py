@@ -78,6 +78,24 @@ assert counts(event()) == (2, 12, 24)
     )
 
 
+@pytest.mark.parametrize(("count", "summed"), [(1, False), (4, False), (4, True)])
+def test_batches_that_a_resumed_script_skips_have_no_samples(count: int, summed: bool) -> None:
+    measured_rank.run(
+        LOOP
+        + f"""
+groups = iter(accumulated(DataLoader(Numbers(160), batch_size=2), {count}))
+for _ in range(10): next(groups)
+for group in groups:
+    losses = [model(batch).sum() for batch, _ in group]
+    if {summed}: losses = [sum(losses)]
+    for loss in losses: loss.backward()
+    optimizer.step()
+steps = 80 // {count} - 10
+assert counts(event()) == (steps, 80, 2 * {count} * steps)
+"""
+    )
+
+
 def test_two_loaders_of_one_step() -> None:
     measured_rank.run(
         LOOP

@@ -43,6 +43,23 @@ assert fields["steps"] == fields["batches"] == fields["load_batches"] == 0
     )
 
 
+def test_first_window_begins_when_the_training_begins() -> None:
+    measured_rank.run(
+        """
+time.sleep(0.05)
+start, first = time.monotonic(), own._before
+while own._before is first and time.monotonic() < start + 60: time.sleep(0.01)
+assert event() is None
+for batch, _ in DataLoader(Numbers(4), batch_size=2):
+    torch.nn.Linear(3, 1)(batch).sum().backward()
+fields = event()
+assert fields["window"] <= time.monotonic() - start, fields
+assert abs(total(fields) - fields["window"]) < 1e-6, fields
+assert (fields["batches"], fields["load_batches"], fields["samples"]) == (2, 2, 4), fields
+"""
+    )
+
+
 def test_evaluation_is_no_training() -> None:
     measured_rank.run(
         MODEL
