@@ -38,8 +38,6 @@ def register() -> None:
     _torch_patches.support_monitored_barrier(dist, BACKEND)
     _torch_patches.use_own_groups_for_checks(dist, BACKEND, groups.create_for_checks)
     atexit.register(_leave)
-    if is_rank_0():
-        sys.stderr.write(f"smdp: backend smddp is smdp-engine {build()} ({Path(__file__).parent})\n")
 
 
 def _leave() -> None:
@@ -82,6 +80,9 @@ class _Groups:
         self._ranks: Dict[str, List[int]] = {}
 
     def create(self, options: Any, _backend_options: Any) -> Any:
+        # The entrypoint registers the backend in every job: only a job that uses it names it.
+        if not self._ranks and is_rank_0():
+            sys.stderr.write(f"smdp: backend smddp is smdp-engine {build()} ({Path(__file__).parent})\n")
         ranks = self._ranks[options.group_id] = list(options.global_ranks_in_group)
         backend = adapter().create(
             store=options.store,

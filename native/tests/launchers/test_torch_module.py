@@ -37,12 +37,16 @@ def test_launchers_are_detected_without_torch() -> None:
     ("variables", "named"),
     [("", 1), ("RANK=0", 1), ("RANK=1", 0), ("SLURM_PROCID=2", 0), ("OMPI_COMM_WORLD_RANK=1 SLURM_PROCID=0", 0)],
 )
-def test_only_rank_0_names_the_engine(variables: str, named: int) -> None:
+def test_only_rank_0_of_a_group_names_the_engine(variables: str, named: int) -> None:
     unset = [f"-u{name}" for name in ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")]
-    command: List[str] = ["env", *unset, *variables.split(), sys.executable, "-c", "import smdp_engine.torch"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stderr.count("smdp: backend smddp is smdp-engine") == named
+    imports = "import smdp_engine.torch, torch.distributed as dist\n"
+    group = "dist.init_process_group('{}', store=dist.HashStore(), rank=0, world_size=1)\ndist.destroy_process_group()"
+    for backend, lines in (("smddp", named), ("gloo", 0)):
+        script = imports + group.format(backend)
+        command: List[str] = ["env", *unset, *variables.split(), sys.executable, "-c", script]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+        assert ran.stderr.count("smdp: backend smddp is smdp-engine") == lines, (backend, ran.stderr)
 
 
 @pytest.mark.runs
