@@ -103,7 +103,8 @@ def _describe(clients: Clients, job: str) -> Mapping[str, Any]:
 def _require_resumable(old: Description) -> Outcome:
     if old.checkpoints is None:
         raise Refused(
-            f"{old.job} saves no checkpoints, so it cannot be resumed: set checkpoint: {{s3: ...}} and launch it again"
+            f"{old.job} cannot be resumed, because its job file had no `checkpoint`, and no checkpoints were uploaded: "
+            "add `checkpoint: {s3: ...}` to the job file, and launch the job again"
         )
     if old.outcome is None:
         raise Refused(f"{old.job} still runs ({old.secondary}): run smdp-launch stop {old.job} before you resume it")

@@ -24,6 +24,10 @@ _CHECKPOINTS = {
     "tensorflow.train.Checkpoint": {"save", "write"},
     "tensorflow.train.CheckpointManager": {"save"},
 }
+#: Classes whose folder is by default the one that ``checkpoint`` of the job file copies to S3.
+_OF_ENGINE = {
+    f"smdp_engine.checkpoint.{name}" for name in ("Checkpoints", "ShardedCheckpoints", "TensorFlowCheckpoints")
+}
 _MODEL_METHODS = {"save_pretrained", "save_weights"}
 #: A limit for hostile scripts: each call is compared with all conditions of the file.
 _MOST_SAVES = 50
@@ -72,6 +76,21 @@ def saves(syntax: Syntax, ranks: Ranks, values: Values) -> Iterator[Save]:
         if not by_rank.within(*path) and not words(*path) & (buffers | _BUFFERS):
             options = tuple(_options_around(syntax, call, values))
             yield Save(syntax.mark(call), start(call), dotted(call.func) or last, options)
+
+
+def saves_of_engine(syntax: Syntax) -> Iterator[Mark]:
+    """The calls that save with ``smdp_engine.checkpoint`` to its default folder."""
+    made = {
+        name for name, value in syntax.assigned if isinstance(value, ast.Call) and _has_default_folder(syntax, value)
+    }
+    for call, name, _ in syntax.calls:
+        if name in ("save", "async_save") and isinstance(call.func, ast.Attribute) and tail(call.func.value) in made:
+            yield syntax.mark(call.func)
+
+
+def _has_default_folder(syntax: Syntax, call: ast.Call) -> bool:
+    is_default = not call.args and all(one.arg not in (None, "folder") for one in call.keywords)
+    return is_default and syntax.full_name(call.func) in _OF_ENGINE
 
 
 def _alternatives(syntax: Syntax, calls: Iterable[Call]) -> Iterator[Extent]:

@@ -40,6 +40,8 @@ _GENERATIONS: dict[str, Literal["module", "backend", "tensorflow"]] = {
     f"{_LIBRARY}.tensorflow": "tensorflow",
 }
 _ENVIRON = {"os.environ.get", "os.getenv", "environ.get", "getenv", "os.environ", "environ"}
+#: The imports of classes that save to the checkpoint folder.
+_CHECKPOINTS = re.compile(r"smdp_engine\.checkpoint(\.(\*|\w*Checkpoints))?")
 _PLATFORM_NAME = re.compile(r"(SM|SMDP|SAGEMAKER)_[A-Z0-9_.-]*[A-Z0-9]")
 
 #: How the container starts an entry point, or why it cannot.
@@ -144,9 +146,11 @@ class Script(NamedTuple):
 
     @property
     def keeps_checkpoints(self) -> bool:
-        """Whether it names the folder whose checkpoints SageMaker uploads."""
+        """Whether it names the folder whose checkpoints SageMaker uploads, or imports what saves there by default."""
         names = [one.name for one in (*self.environment, *self.literal_paths)]
-        return any("CHECKPOINT" in name or name.startswith("/opt/ml/checkpoints") for name in names)
+        return any(_CHECKPOINTS.fullmatch(one.name) for one in self.imports) or any(
+            "CHECKPOINT" in name or name.startswith("/opt/ml/checkpoints") for name in names
+        )
 
 
 def read_script(path: Path, python: tuple[int, int] | None = None) -> Script:

@@ -21,7 +21,7 @@ from smdp_launch.source.script.model_saves import ModelSave, model_saves
 from smdp_launch.source.script.packages import PLAIN
 from smdp_launch.source.script.pickles import Pickle, Unpickle, pickles, unpickles
 from smdp_launch.source.script.ranks import Ranks
-from smdp_launch.source.script.saves import Save, saves
+from smdp_launch.source.script.saves import Save, saves, saves_of_engine
 from smdp_launch.source.script.values import Values
 from smdp_launch.source.script.world_size import Division, divisions, scales_learning_rate
 from smdp_launch.source.syntax.extents import Extents, extents
@@ -97,6 +97,7 @@ class Training(NamedTuple):
         passes_sampler: a call receives a sampler, or arguments that cannot be determined.
         others: unconditional starts of other libraries, such as ``horovod.torch.init``.
         calls: positions in the syntax tree, by the last part of the called name; without those of known packages.
+        kept: saves to the checkpoint folder of the job with ``smdp_engine.checkpoint``.
         starts: calls that start workers.
         nodes_of_lightning: the option for the number of hosts of Lightning's Trainer.
         scales_learning_rate: it may compute the learning rate from the number of workers or the batch size.
@@ -121,6 +122,7 @@ class Training(NamedTuple):
     backends: tuple[Backend, ...] = ()
     others: tuple[Named, ...] = ()
     saves: tuple[Save, ...] = ()
+    kept: tuple[Mark, ...] = ()
     loaders: tuple[Loader, ...] = ()
     samplers: tuple[Sampler, ...] = ()
     loops: tuple[EpochLoop, ...] = ()
@@ -183,6 +185,7 @@ def read_training(
         backends=tuple(_backends(syntax, values)),
         others=tuple(_others(syntax, around)),
         saves=tuple(saves(syntax, ranks, values)),
+        kept=tuple(saves_of_engine(syntax)),
         loaders=tuple(loaders(syntax)),
         samplers=tuple(samplers(syntax)),
         loops=tuple(_loops(syntax, values)),

@@ -106,7 +106,7 @@ def test_job_that_cannot_be_resumed_is_refused_with_the_reason(here: Path, smdp_
     assert smdp_launch(*HERE).returncode == ExitCode.OK
     ran = smdp_launch("resume")
     assert (ran.returncode, ran.stdout) == (ExitCode.REFUSED, "")
-    assert "saves no checkpoints, so it cannot be resumed" in ran.stderr
+    assert "cannot be resumed, because its job file had no `checkpoint`" in ran.stderr
     smdp_launch("stop")
     write_job(here, CHECKPOINT, COUNTS)
     assert smdp_launch(*HERE).returncode == ExitCode.OK

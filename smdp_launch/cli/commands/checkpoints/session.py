@@ -93,8 +93,8 @@ def _connected(name: str | None, region: str | None) -> Iterator[tuple[Clients, 
     with job.connected() as clients:
         description = job.describe()
         if description.checkpoints is None:
-            message = "the job saves no checkpoints"
-            help_ = "set checkpoint: {s3: ...} in the job file and launch it again"
+            message = "its job file had no `checkpoint`, so no checkpoints were uploaded"
+            help_ = "add `checkpoint: {s3: ...}` to the job file, and launch the job again"
             raise refusal(NO_LOCATION, job.name, message, help_, "there is nothing to list")
         yield clients, Place(description.checkpoints.rstrip("/"), job.where, job, description)
 
