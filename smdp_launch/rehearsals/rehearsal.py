@@ -24,6 +24,8 @@ from smdp_launch.rehearsals.texts import describe_fault, describe_limits, refuse
 from smdp_launch.units import count, size
 
 _WARNING = "smdp: warning: "
+#: The advice at the end of a reason.
+REPORT_STEPS = "report steps with progress.step (docs/reference/events.md)"
 _STEP_GAP = 100  # milliseconds between two recorded steps of the timeline
 
 Row = tuple[str, str]
@@ -34,7 +36,7 @@ Result = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 @dataclass(frozen=True)
 class Verdict:
     """Args:
-    result: INCONCLUSIVE if the fault was not injected, or the user stopped the job: the job was not tested.
+    result: INCONCLUSIVE if the run shows nothing about the job: the fault was not injected, for example.
     reason: one sentence.
     evidence: names and values of what was reported and measured.
     """
@@ -173,7 +175,7 @@ class _Failed(Exception):
 
 
 class _Inconclusive(Exception):
-    """The message is the verdict's reason: the job was not tested."""
+    """The message is the verdict's reason: the run shows nothing about the job."""
 
 
 def _require_fault(rehearsal: Rehearsal, ended: Outcome) -> None:
@@ -231,7 +233,8 @@ def _judge_restart(rehearsal: Rehearsal, ended: Outcome, restarted: str = "the j
         repeated = f", and all {before} steps were repeated" if before else ""
         raise _Failed(f"no checkpoint had been saved when the hosts were stopped{repeated}")
     if after is None:
-        raise _Failed(f"{restarted} and completed, but it reported no step, so it is unknown whether it continued")
+        unknown = "but it reported no step, so it is unknown whether it continued"
+        raise _Inconclusive(f"{restarted} and completed, {unknown}: {REPORT_STEPS}")
     if first is not None and before is not None and after <= first < before:
         raise _Failed(
             f"the script started again at step {after}: it does not load the checkpoints, which were restored"

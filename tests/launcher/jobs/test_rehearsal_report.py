@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from smdp_launch.cli.commands.rehearse.sharing import print_report
 from smdp_launch.cli.render.plots.rehearsal_page import html_page
 from smdp_launch.cli.render.plots.rehearsal_plot import LEFT, RIGHT, WIDTH
 from smdp_launch.cli.render.plots.timeline import drawn, legend, ticks
@@ -22,6 +23,7 @@ from smdp_launch.jobs.follow import Ended, FollowEvent
 from smdp_launch.jobs.records.history import state_folder
 from smdp_launch.jobs.records.outcome import outcome
 from smdp_launch.localcloud.client.connect import private
+from smdp_launch.rehearsals.rehearsal import REPORT_STEPS
 from smdp_launch.rehearsals.report import Timeline, timeline
 from smdp_launch.rehearsals.saved import replace_file, save_report, with_rehearsals
 from tests.conftest import JOB, Command, write_job
@@ -113,6 +115,13 @@ def test_script_without_steps_is_named_as_the_cause(here: Path) -> None:
         " (docs/reference/events.md); report steps, or set a time with --after SECONDS"
     )
     assert '<p class="verdict open"><strong>INCONCLUSIVE</strong>' in html_page(found)
+
+
+def test_resumed_job_without_steps_is_inconclusive(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = report_of(SPOT, (one for one in spot() if getattr(one, "name", "") != "step"))
+    assert (found.verdict, found.reason[-len(REPORT_STEPS) :]) == ("INCONCLUSIVE", REPORT_STEPS)
+    print_report(found, as_json=False, page=None)
+    assert capsys.readouterr().err == f"next: {REPORT_STEPS}, then: smdp-launch rehearse spot\n"
 
 
 def test_no_form_of_the_report_has_a_secret(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,8 +85,8 @@ def command() -> None:
     injects the fault into the endpoint.
 
     The local cloud, a server on this machine that runs the job, injects the fault as it would happen on SageMaker. The
-    exit code is 0 if the job passes, and 15 if it fails or if the fault was never injected (INCONCLUSIVE). The command
-    prints a report in every case.
+    exit code is 0 if the job passes, and 15 if it fails or if the run shows nothing about the job (INCONCLUSIVE). The
+    command prints a report in every case.
     """
 
 

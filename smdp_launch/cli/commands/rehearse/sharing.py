@@ -85,6 +85,7 @@ def print_report(report: Report, as_json: bool, page: Path | None, request: Path
     from smdp_launch.cli.render.next_step import command_for, print_next
     from smdp_launch.cli.render.plots.rehearsal_page import html_page
     from smdp_launch.cli.render.rehearse import print_verdict
+    from smdp_launch.rehearsals.rehearsal import REPORT_STEPS
     from smdp_launch.rehearsals.saved import replace_file, save_report
 
     try:
@@ -102,6 +103,8 @@ def print_report(report: Report, as_json: bool, page: Path | None, request: Path
             print_next(f"use a request that the model answers, or a shorter --after, then: {again}")
         elif report.verdict == "INCONCLUSIVE" and report.kind == "slow-input":
             print_next(f"use a script that reads its channels while it trains, then: {again}")
+        elif report.verdict == "INCONCLUSIVE" and report.reason.endswith(REPORT_STEPS):
+            print_next(f"{REPORT_STEPS}, then: {again}")
         elif report.verdict == "INCONCLUSIVE":
             print_next(f"inject the fault earlier, such as with: {again} --after 5")
         else:
