@@ -28,6 +28,8 @@ _HARDWARE = re.compile(
     r"|GPU driver does not answer|which has GPUs, but the container sees none"
     r"|uncorrectable (?:NVLink|ECC) error|\bXid\b|device-side ECC|CUDA error: (?:hardware|unknown error)"
 )
+#: The entrypoint's failure text for a worker that lacked memory, or that someone killed.
+_KILLED = re.compile(r"rank \d+ on \S+ was killed by SIGKILL")
 
 
 @dataclass(frozen=True)
@@ -86,3 +88,8 @@ def failure_kind(ended: Outcome) -> str | None:
     if _HANG.match(ended.reason):
         return "hang"
     return "hardware" if _HARDWARE.search(ended.reason) else None
+
+
+def is_from_outside(ended: Outcome) -> bool:
+    """Whether the job failed, and probably not because of an error of the script."""
+    return ended.status == "Failed" and (failure_kind(ended) is not None or _KILLED.search(ended.reason) is not None)

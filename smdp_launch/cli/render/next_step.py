@@ -53,10 +53,11 @@ def next_after_local_run(job_file: str, placeholders: Sequence[Placeholder]) -> 
 def next_after_end(job: str, region: str | None, ended: Outcome) -> str:
     """The step after the end of a job.
 
-    Suggest `resume` for a stopped job with checkpoints. Suggest another launch for a job without results, if it was
-    launched from the current folder.
+    Suggest `resume` for a job with checkpoints that was stopped or failed from outside. Suggest another launch for a
+    job without results, if it was launched from the current folder.
     """
     from smdp_launch.jobs.records.history import LOCAL, find_launch
+    from smdp_launch.jobs.retries import is_from_outside
 
     if ended.model is not None:
         launched = find_launch(job)
@@ -65,8 +66,9 @@ def next_after_end(job: str, region: str | None, ended: Outcome) -> str:
             return download
         local = " --local" if launched.where == LOCAL else ""
         return f"{command_for_job('deploy', job, region)}{local}, or {download}"
-    if ended.status == "Stopped" and ended.checkpoints is not None:
-        return command_for_job("resume", job, region)
+    resume = command_for_job("resume", job, region)
+    if ended.checkpoints is not None and (ended.status == "Stopped" or is_from_outside(ended)):
+        return resume
     launch = find_launch(job)
     again = command_for("launch", launch.job_file) if launch is not None else ""
     again += " --local" if launch is not None and launch.where == LOCAL else ""
@@ -75,7 +77,9 @@ def next_after_end(job: str, region: str | None, ended: Outcome) -> str:
         return f"{save}, then: {again}" if again else save
     if launch is None or ended.status == "Completed":
         return command_for_job("logs", job, region)
-    return f"fix the cause, then: {again}" if ended.status == "Failed" else again
+    kept = f" (from the beginning), or {resume} (from the newest checkpoint, with the old source)"
+    more = kept if ended.checkpoints is not None else ""
+    return f"fix the cause, then: {again}{more}" if ended.status == "Failed" else again
 
 
 def next_for_job(job: Job, description: Description) -> str:

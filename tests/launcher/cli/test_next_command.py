@@ -172,6 +172,28 @@ def test_all_commands_suggest_the_same_next_after_a_stop(
         assert last_lines(smdp_launch(verb, env=environment)).endswith(f"next: {then}\n"), verb
 
 
+@RUNS
+@pytest.mark.parametrize(
+    ("script", "then"),
+    [
+        ("import os\nos.kill(os.getpid(), 9)\n", "smdp-launch resume"),
+        (
+            FAILS,
+            "fix the cause, then: smdp-launch launch --local (from the beginning), "
+            "or smdp-launch resume (from the newest checkpoint, with the old source)",
+        ),
+    ],
+    ids=["from outside", "script"],
+)
+def test_failed_job_with_checkpoints_can_be_resumed(
+    smdp_launch: Command, job_folder: Path, state: dict[str, str], script: str, then: str
+) -> None:
+    write_job(job_folder, f'{JOB}checkpoint: {{s3: "s3://bucket/checkpoints"}}\n', script)
+    ran = smdp_launch(*HERE, env=clean_environment(**state))
+    assert re.search(rf"next +{re.escape(then)}\n\Z", ran.stdout), ran.stdout
+    assert last_lines(smdp_launch("status", env=clean_environment(**state))).endswith(f"next: {then}\n")
+
+
 def test_next_command_is_tested_for_every_command() -> None:
     tested = {arguments[0] for arguments, *_ in ENDS} | {"image"}  # which have their own tests
     assert tested == set(COMMANDS) - {"completion"}  # its next step is a line in a file: test_completion.py
