@@ -27,6 +27,7 @@ from smdp_launch.jobs.run import Run
 from smdp_launch.jobs.status.cost import usd
 from smdp_launch.notebook_view import LiveView
 from smdp_launch.run_metrics.run import RunMetrics
+from smdp_launch.run_metrics.summary import totals
 from tests.conftest import ROOT
 from tests.support.numbers.synthetic_runs import BEGAN, NAME, synthetic_metrics, synthetic_run
 
@@ -178,6 +179,16 @@ def test_status_has_the_numbers_of_the_run() -> None:
     unknown = status_json(job(), run.description, None, RunNow(ServiceProblem("no permission")))
     assert schema_errors("status", unknown) == []
     assert (unknown["numbers"], unknown["numbers_problem"]) == (None, "no permission")
+
+
+def test_comparison_shows_the_steps_of_jobs_that_report_none(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = completed(), slower()
+    for run in runs:
+        run.metrics.step = None
+        run.metrics.progress.bins.clear()
+    print_comparison(*runs)
+    (row,) = (one.split() for one in capsys.readouterr().out.splitlines() if one.startswith("steps "))
+    assert row == ["steps", *(str(totals(run.metrics).steps) for run in runs)] and "None" not in row
 
 
 def test_comparison_names_the_settings_that_differ_without_secrets() -> None:

@@ -57,13 +57,13 @@ def _settings_rows(first: Run, second: Run) -> Iterator[Row]:
 def _number_rows(first: Run, second: Run) -> Iterator[Row]:
     yield "outcome", _outcome(first), _outcome(second), ""
     yield "training", _training(first), _training(second), ""
-    yield "steps", _count(first.metrics.step), _count(second.metrics.step), ""
+    of_first, of_second = totals(first.metrics), totals(second.metrics)
+    yield "steps", _count(of_first.steps), _count(of_second.steps), ""
     loss = main_metric(first.metrics) or main_metric(second.metrics)
     names = dict.fromkeys([*([loss] if loss else []), *first.metrics.metrics, *second.metrics.metrics])
     for name in names:
         pair = (_last(first, name), _last(second, name))
         yield without_controls(name)[:_LONGEST], _metric(first, name), _metric(second, name), _ratio(*pair)
-    of_first, of_second = totals(first.metrics), totals(second.metrics)
     rates = {
         "steps/s": (of_first.steps_per_second, of_second.steps_per_second),
         "samples/s": (of_first.samples_per_second, of_second.samples_per_second),
