@@ -191,7 +191,7 @@ def test_failed_job_with_checkpoints_can_be_resumed(
     write_job(job_folder, f'{JOB}checkpoint: {{s3: "s3://bucket/checkpoints"}}\n', script)
     ran = smdp_launch(*HERE, env=clean_environment(**state))
     assert re.search(rf"next +{re.escape(then)}\n\Z", ran.stdout), ran.stdout
-    assert last_lines(smdp_launch("status", env=clean_environment(**state))).endswith(f"next: {then}\n")
+    assert last_lines(smdp_launch("logs", env=clean_environment(**state))).endswith(f"next: {then}\n")
 
 
 def test_next_command_is_tested_for_every_command() -> None:
