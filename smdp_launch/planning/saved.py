@@ -156,5 +156,6 @@ def _refuse_changed_source(path: Path | str, now: SourceTree, sha256: str, then:
         raise Refused(f"the source folder {now.folder} of {path} does not exist any more")
     sizes = {one.name: one.size for one in now.files}
     changed = sorted(name for name in {*sizes, *then} if sizes.get(name) != then.get(name))
-    what = ", ".join(changed[:5]) if changed else "the content or mode of a file, or an empty folder"
+    empty = f"empty now: {', '.join(now.empty_folders[:5]) or 'none'}"
+    what = ", ".join(changed[:5]) if changed else f"the content or mode of a file, or an empty folder ({empty})"
     raise Refused(f"the source folder {now.folder} changed since {path} was made: {what}; make a new plan")

@@ -61,14 +61,14 @@ class SourceTree(NamedTuple):
     Args:
         exists: it is a folder that can be listed.
         files: in the order of their names.
-        empty_folders: names of the folders to upload in which nothing is uploaded.
+        empty_folders: names of the folders in which nothing is, not even an excluded file.
         unreadable: names of entries that cannot be packed, with the reason.
         sha256: of the names, modes and contents; empty if the folder is too large.
         ignored: what the ignore file excludes. The folders of tools (``IGNORED``) are not counted.
         ignore_problems: lines of the ignore file that are not valid patterns.
         suspicious: files to upload that seem to contain secrets.
         limit_bytes: the largest size allowed; None for any size.
-        complete: all files are listed; else there are more than ``MAX_FILES``.
+        complete: all files are listed; else there are more than ``MAX_FILES`` files and empty folders.
         outputs: excluded folders, to which the script writes when it runs outside a container.
     """
 
@@ -139,7 +139,7 @@ def scan_source(folder: Path, limit_bytes: int | None = None, outputs: frozenset
     most = None if limit_bytes is None else MAX_FILES + 1
     listed = list(islice(entries(folder, exclusions.excludes), most))
     files, unreadable = _readable(listed[: most and MAX_FILES])
-    empty_folders = _empty(exclusions.folders, listed)
+    empty_folders = sorted(one for one in exclusions.folders if _is_empty(folder / one))
     not_utf8 = [one for one in empty_folders if not _is_utf8(one)]
     tree = SourceTree(
         folder,
@@ -151,7 +151,7 @@ def scan_source(folder: Path, limit_bytes: int | None = None, outputs: frozenset
         ignore_problems=rules.problems,
         suspicious=tuple(one for file in files if (one := suspicion(file.name, file.path)) is not None),
         limit_bytes=limit_bytes,
-        complete=most is None or len(listed) < most,
+        complete=most is None or len(listed) + len(empty_folders) < most,
         outputs=tuple(exclusions.outputs),
     )
     return tree if tree.too_large else _hashed(tree)
@@ -306,10 +306,12 @@ def _readable(listed: Sequence[Entry]) -> tuple[list[SourceFile], list[tuple[str
     return files, unreadable
 
 
-def _empty(folders: Sequence[str], listed: Sequence[Entry]) -> list[str]:
-    """Those of the folders that have no listed entry and no other folder below them, sorted."""
-    used = {str(one) for name in (*(entry.name for entry in listed), *folders) for one in PurePosixPath(name).parents}
-    return sorted({*folders} - used - {entry.name for entry in listed})
+def _is_empty(folder: Path) -> bool:
+    try:
+        with os.scandir(folder) as listing:
+            return next(listing, None) is None
+    except OSError:
+        return False
 
 
 def _hashed(tree: SourceTree) -> SourceTree:

@@ -31,6 +31,7 @@ from smdp_launch.planning.summary import summary
 from smdp_launch.request.hyperparameters import encode, script_arguments
 from smdp_launch.request.names import S3Location, job_name
 from smdp_launch.request.ranks import hosts, rank_map
+from smdp_launch.source import scan
 from smdp_launch.source.archive import MODIFIED, write_archive
 from smdp_launch.source.scan import scan_source
 from tests.conftest import JOB, ROOT, write_job
@@ -263,11 +264,29 @@ def test_unpacked_source_can_be_zipped_and_has_its_empty_folders(tmp_path: Path)
     (source / ".smdpignore").write_text("*.log\nignored/\n")
     with tarfile.open(fileobj=io.BytesIO(packed(source))) as tar:
         tar.extractall(code)
-    assert sorted(str(one.relative_to(code)) for one in code.rglob("*")) == ["logs", "logs/deep", "only", "train.py"]
+    assert sorted(str(one.relative_to(code)) for one in code.rglob("*")) == ["logs", "logs/deep", "train.py"]
     shutil.make_archive(str(tmp_path / "zipped"), "zip", code)  # zip has no dates before 1980
     (source / "logs" / "deep").rmdir()
     assert without != scan_source(source).sha256
-    assert scan_source(source).empty_folders == ("logs", "only")
+    assert scan_source(source).empty_folders == ("logs",)
+
+
+def test_folder_with_files_of_tools_is_not_empty(tmp_path: Path) -> None:
+    """Such a folder is what is left of a package when a version control removes its files."""
+    (tmp_path / "train.py").write_text("x = 1\n")
+    before = scan_source(tmp_path).sha256
+    (tmp_path / "old" / "__pycache__").mkdir(parents=True)
+    (tmp_path / "old" / "__pycache__" / "a.cpython-311.pyc").write_bytes(b"")
+    assert scan_source(tmp_path).sha256 == before
+
+
+def test_empty_folders_count_towards_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "MAX_FILES", 2)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    assert not scan_source(tmp_path, 100).too_large
+    (tmp_path / "train.py").write_text("x = 1\n")
+    assert scan_source(tmp_path, 100).too_large
 
 
 def test_file_that_shrinks_during_packing_is_an_error(tmp_path: Path) -> None:

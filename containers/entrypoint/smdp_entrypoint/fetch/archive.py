@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import os
 import shutil
 import tarfile
 import zlib
@@ -117,8 +116,6 @@ class _Unpacker:
             shutil.copyfileobj(content, file)
         # No set-uid bits, and always readable by the entrypoint.
         target.chmod((member.mode & 0o755) | 0o644)
-        with contextlib.suppress(OSError, OverflowError, ValueError):  # the archive can have any number
-            os.utime(target, (member.mtime, member.mtime))
         self.files.add(path)
 
     def _take_room(self, name: str, size: int) -> None:

@@ -4,6 +4,7 @@ import gzip
 import io
 import os
 import tarfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("mode", ["w:gz", "w"])
 def test_archive_with_files_folders_and_links_is_unpacked(place: Path, mode: str) -> None:
+    """Files have the time of the unpacking: compilers that keep their results rebuild what is newer."""
+    began = time.time()
     archive = make(
         place / "a.tar",
         (member("./", type=tarfile.DIRTYPE), b""),
@@ -62,7 +65,7 @@ def test_archive_with_files_folders_and_links_is_unpacked(place: Path, mode: str
     )
     assert unpack(archive, place / "code") == 4
     assert (place / "code/train.py").read_text() == "print(2)"
-    assert (place / "code/train.py").stat().st_mtime == 946_684_800
+    assert (place / "code/train.py").stat().st_mtime > began - 1  # of the file system's clock
     assert (place / "code/lib/again.py").read_text() == "print(2)"
     assert (place / "code/copy.py").read_text() == "print(1)"
     assert (place / "code/lib/run.sh").stat().st_mode & 0o7777 == 0o755
