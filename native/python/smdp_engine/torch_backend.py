@@ -8,6 +8,7 @@ import atexit
 import functools
 import importlib
 import inspect
+import os
 import sys
 from pathlib import Path
 from typing import Any, Dict, List
@@ -37,16 +38,20 @@ def register() -> None:
     register_backend(BACKEND, groups.create, extended_api=True, **devices)
     _torch_patches.support_monitored_barrier(dist, BACKEND)
     _torch_patches.use_own_groups_for_checks(dist, BACKEND, groups.create_for_checks)
-    atexit.register(_leave)
+    atexit.register(_leave, groups)
 
 
-def _leave() -> None:
+def _leave(groups: "_Groups") -> None:
     """Close the connections at the interpreter's exit.
 
     A script that exits successfully without destroy_process_group() sends its final messages, so that other ranks do
     not take it for lost. A script that exits with an exception closes its connections without them, so that the other
     ranks learn of the loss at once. From here on no thread of the backend needs Python's lock.
+
+    A forked child has the groups of its parent but not their threads: torch's store would wait for its own for ever.
     """
+    if groups.process != os.getpid():
+        return
     dist = _distributed()
     compiled = adapter()
     if hasattr(sys, "last_type"):
@@ -74,15 +79,21 @@ def adapter() -> Any:
 
 
 class _Groups:
-    """Creates the backends of process groups. It stores each group's ranks, which torch passes only once."""
+    """Creates the backends of process groups. It stores each group's ranks, which torch passes only once.
+
+    Attributes:
+        process: the process that has created the last group, before the first one the process that has registered the backend.
+    """
 
     def __init__(self) -> None:
+        self.process = os.getpid()
         self._ranks: Dict[str, List[int]] = {}
 
     def create(self, options: Any, _backend_options: Any) -> Any:
         # The entrypoint registers the backend in every job: only a job that uses it names it.
         if not self._ranks and is_rank_0():
             sys.stderr.write(f"smdp: backend smddp is smdp-engine {build()} ({Path(__file__).parent})\n")
+        self.process = os.getpid()
         ranks = self._ranks[options.group_id] = list(options.global_ranks_in_group)
         backend = adapter().create(
             store=options.store,
