@@ -111,6 +111,52 @@ except CheckpointError as error:
         assert f"the checkpoint of step 1 in {tmp_path} cannot be read: " in second
 
 
+def test_ranks_that_save_different_steps_get_an_error_and_no_checkpoint(tmp_path: Path) -> None:
+    body = """
+sdp.init()
+try:
+    checkpoints().save(11 + rank)
+except CheckpointError as error:
+    print(error)
+sdp.barrier()
+print(os.path.exists(FOLDER) and os.listdir(FOLDER))
+"""
+    for outcome in run([2], tmp_path / "new", body):
+        assert said(outcome) == [
+            "the ranks save different steps, from 11 to 12: pass the same step on all ranks",
+            "False",
+        ]
+
+
+def test_save_and_load_in_a_function_are_refused(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"  # AutoGraph converts only what it finds in a file
+    script.write_text(
+        f"""{ranks.TENSORFLOW}
+FOLDER = {str(tmp_path)!r}{MODEL}
+saved = checkpoints()
+saved.save(1)
+@tf.function
+def step(value):
+    weights.assign_add(tf.fill([1000], value))
+    saved.save(2)
+@tf.function
+def resumed():
+    return saved.load()
+for call in (lambda: step(1.0), resumed):
+    try:
+        call()
+    except RuntimeError as error:
+        print(str(error).rpartition("RuntimeError: ")[2].strip())
+print(saved.load(), values())
+""",
+        encoding="utf-8",
+    )
+    (outcome,) = run([1], tmp_path, f"import runpy\nrunpy.run_path({str(script)!r})")
+    refused = "call {}() of TensorFlowCheckpoints outside of tf.function, in eager mode"
+    assert said(outcome) == [refused.format("save"), refused.format("load"), "1 (0, [0.0])"]
+    assert outcome.out.count("checkpoint_saved") == 1
+
+
 KILLED = """
 import os, sys
 import tensorflow as tf

@@ -305,6 +305,14 @@ def errors(folder: Path) -> None:
             message = str(error)
         assert ("cannot pickle" in message) == (rank == 0), message
         checkpoints.save(5, **state_of(5))
+        try:
+            checkpoints.save(7 if rank == 2 else 6, **state_of(6))
+        except CheckpointError as error:
+            message = str(error)
+        assert "the ranks save different steps, from 6 to 7" in message, message
+        dist.barrier()
+        assert not [*own.glob("checkpoint-000000000[67]/*")]
+        checkpoints.save(7, **state_of(7))
 
     finished(forked(RANKS, work))
 

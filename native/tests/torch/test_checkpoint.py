@@ -260,6 +260,10 @@ for state in (torch.zeros(1_000_000), threading.Lock()):
         os.write(1, f"error: {error}\\n".encode())
     dist.barrier()
     assert os.listdir(sys.argv[1]) == [], os.listdir(sys.argv[1])
+try:
+    checkpoints.save(2 + dist.get_rank(), state=1)
+except CheckpointError as error:
+    os.write(1, f"error: {error}\\n".encode())
 checkpoints.save(2, state=torch.zeros(10))
 assert sorted(os.listdir(sys.argv[1])) == ["LATEST", "checkpoint-0000000002.pt"]
 dist.destroy_process_group()
@@ -284,8 +288,9 @@ def test_failed_save_is_an_error_on_every_rank_and_leaves_no_file(tmp_path: Path
     assert done.returncode == 0, done.stdout + done.stderr
     errors = [line.partition("error: ")[2] for line in done.stdout.splitlines()]
     others = "rank 0 could not write the checkpoint of step 1; rank 0's error gives the reason"
-    assert [errors.count(others), len(errors)] == [2, 4], done.stdout + done.stderr
-    full, lock = (line for line in errors if line != others)
+    different = "the ranks save different steps, from 2 to 3: pass the same step on all ranks"
+    assert [errors.count(others), errors.count(different), len(errors)] == [2, 2, 6], done.stdout + done.stderr
+    full, lock = (line for line in errors if line not in {others, different})
     assert re.match(rf"the checkpoint of step 1 could not be written to {folder}, where \d+ bytes are free: ", full)
     assert "cannot pickle" in lock
 

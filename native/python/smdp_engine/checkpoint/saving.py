@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.planner import ReadItem, SavePlan
 
 from .commit import Agreement, Outcome, Part, error_of
 from .disk import write_whole
-from .errors import CheckpointError
+from .errors import CheckpointError, different_steps
 from .marker import MARKER, marked_files, path_of, steps_in, write_marker
 from .planning import Buffers, SharingPlanner, is_replica, plan_key
 from .random_state import random_state, restore_random_state
@@ -169,12 +169,15 @@ class _Save:
             self._planner.forget()
             return {"error": f"{path}: {type(error).__name__}: {error}"}
         host = os.environ.get("SMDP_HOST_ID") or socket.gethostname()
-        return {"results": results, "files": self._files.facts, "host": host}
+        return {"results": results, "files": self._files.facts, "host": host, "step": self._context.step}
 
     def _commit(self, parts: List[Part]) -> Outcome:
         context, metadata = self._context, self._metadata
         if metadata is None:
             raise CheckpointError("there is no plan")
+        steps = [part["step"] for part in parts]
+        if min(steps) != max(steps):
+            raise CheckpointError(different_steps(min(steps), max(steps)))
         if METADATA in marked_files(context.path):
             self._files.metadata = NEW_METADATA
         self._writer.finish(dataclasses.replace(metadata), [part["results"] for part in parts])

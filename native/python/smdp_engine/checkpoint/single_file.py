@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, TypeVar, Union
 
 from .disk import checkpoint_folder, digest, write_whole
-from .errors import CheckpointError
+from .errors import CheckpointError, different_steps
 from .marker import checked_step
 from .random_state import random_state, restore_random_state
 from .ranks import agree, gather, rank, world_size
@@ -58,14 +58,16 @@ class Checkpoints:
         Raises:
             OSError: on rank 0, if the folder cannot be written.
             CheckpointError: on rank 0 if torch cannot write the file (a full disk, a state that cannot be pickled), and
-                on the others whenever rank 0 fails.
+                on the others whenever rank 0 fails; on every rank, if the ranks save different steps.
             TypeError, ValueError: the step is no integer, or negative.
         """
         step = checked_step(step)
-        random_states = gather(random_state(), self._group)
+        steps, random_states = zip(*gather((step, random_state()), self._group))
+        if min(steps) != max(steps):
+            raise CheckpointError(different_steps(min(steps), max(steps)))
         problem = None
         if rank(self._group) == 0:
-            problem = self._attempt(step, {"step": step, "random": random_states, "state": state})
+            problem = self._attempt(step, {"step": step, "random": list(random_states), "state": state})
         failed = agree(int(problem is not None), "MAX", self._group)
         if problem is not None:
             raise problem

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Dict, Optional, Union
 
 from .disk import checkpoint_folder, digest, sync
-from .errors import CheckpointError
+from .errors import CheckpointError, different_steps
 from .marker import MARKER, checked_step, marked_files, path_of, steps_in, write_marker
 from .notice import report_save
 from .retention import checked_retention, remove_checkpoint, remove_unmarked, retained
@@ -51,10 +51,15 @@ class TensorFlowCheckpoints:
         on all ranks. When this method returns on any rank, the checkpoint is on rank 0's disk.
 
         Raises:
-            CheckpointError: on every rank, if rank 0 could not write it.
+            CheckpointError: on every rank, if rank 0 could not write it, or the ranks save different steps.
+            RuntimeError: it is called in a ``tf.function``.
             TypeError, ValueError: the step is no integer, or negative.
         """
+        self._require_eager("save")
         step, problem = checked_step(step), None
+        first, last = self._agreed(step, "MIN"), self._agreed(step, "MAX")
+        if first != last:
+            raise CheckpointError(different_steps(first, last))
         if self._rank() == 0:
             try:
                 self._write(step)
@@ -73,7 +78,9 @@ class TensorFlowCheckpoints:
 
         Raises:
             CheckpointError: a rank has no complete checkpoint and another one has, or it has other variables.
+            RuntimeError: it is called in a ``tf.function``.
         """
+        self._require_eager("load")
         job = self._job()
         part, parts = (job.local_rank(), job.local_size()) if job is not None else (0, 1)
         step = choose_step(self.folder, self._rank(), part, parts, self._agreed)
@@ -91,6 +98,11 @@ class TensorFlowCheckpoints:
             why = problem or "another rank's error gives the reason"
             raise CheckpointError(f"the checkpoint of step {step} in {self.folder} cannot be read: {why}")
         return step
+
+    def _require_eager(self, method: str) -> None:
+        """A graph would only describe how to write or read: no file is complete when the method returns."""
+        if not self._tf.executing_eagerly():
+            raise RuntimeError(f"call {method}() of TensorFlowCheckpoints outside of tf.function, in eager mode")
 
     def _write(self, step: int) -> None:
         began, path = time.monotonic(), path_of(self.folder, step)
