@@ -27,7 +27,7 @@ refuses(RuntimeError, "init() called more than once", sdp.init)
 def reduced(tensors, op):
     return [sdp.allreduce(one, i, len(tensors), op=op) for i, one in enumerate(tensors)]
 for op, expected in (("average", "mean"), ("sum", "sum"), ("min", "min"), ("max", "max")):
-    for name in ("float32", "float64", "float16", "bfloat16", "int8", "int32", "int64", "uint8"):
+    for name in ("float32", "float64", "float16", "bfloat16", "int8", "int32", "int64", "uint8", "uint16", "uint32"):
         dtype = tf.as_dtype(name)
         values = [mine(3, 2, dtype=dtype) // tf.cast(4, dtype), mine(5, dtype=dtype) // tf.cast(4, dtype)]
         wanted = [getattr(of_all(*shape).astype(dtype.as_numpy_dtype) // dtype.as_numpy_dtype(4), expected)(0)
@@ -40,6 +40,9 @@ for op, expected in (("average", "mean"), ("sum", "sum"), ("min", "min"), ("max"
                     want = want.astype(dtype.as_numpy_dtype).astype(float)
                     assert np.allclose(one.numpy().astype(float), want, rtol=1e-2 if dtype.size < 4 else 1e-6), (
                         name, op, one, want)
+large = tf.constant([2 ** 32 - 1 - rank], tf.uint32)
+assert sdp.oob_allreduce(large).numpy().tolist() == [2 ** 32 - 3]  # of 2 ** 32 - 2.5, truncated
+assert sdp.allreduce(large, 0, 1, op=sdp.ReduceOp.MAX).numpy().tolist() == [2 ** 32 - 1]
 assert np.allclose(sdp.allreduce(grad=mine(4), param_index=0, num_params=1).numpy(), of_all(4).mean(0))
 assert np.allclose(sdp.allreduce(mine(4), 0, 1, op=None).numpy(), of_all(4).mean(0))
 """,
@@ -156,7 +159,10 @@ refuses(ValueError, "takes an optimizer", lambda: sdp.DistributedOptimizer("adam
 refuses(ValueError, "one tensor", lambda: sdp.allreduce(param_index=0, num_params=1))
 refuses(ValueError, "0 to num_params - 1, found 3 of 3", lambda: sdp.allreduce(tf.constant(1.0), 3, 3))
 refuses(ValueError, "ReduceOp.AVERAGE only", lambda: sdp.oob_allreduce(tf.constant(1.0), op=sdp.ReduceOp.SUM))
-refuses(Exception, "string", lambda: sdp.allreduce(tf.constant("text"), 0, 1))
+for dtype in (tf.string, tf.uint64, tf.complex64):
+    value = tf.constant("text") if dtype == tf.string else tf.cast([1], dtype)
+    for call in (lambda: sdp.allreduce(value, 0, 1), lambda: tf.function(sdp.oob_allreduce)(value)):
+        refuses(TypeError, f"{dtype.name} cannot be reduced, only float16, ", call)
 """,
     "variables": """
 variables = [tf.Variable(mine(7, 3)), tf.Variable(rank), tf.Variable(mine(2, dtype=tf.float16))]

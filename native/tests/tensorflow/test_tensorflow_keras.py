@@ -201,6 +201,25 @@ _, history = of_ranks(sdp.DistributedOptimizer(tf.keras.optimizers.SGD(0.1)),
 everyones = sdp.allgather(tf.constant([seen], tf.float64)).numpy()
 assert len(seen) == 2 and (everyones == everyones[0]).all(), everyones
 """,
+    "numbers of NumPy and tensors are averaged, and what is no number is named once": """
+class Adds(tf.keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        logs.update(whole=rank, half=np.float16(rank), single=np.float32(rank), double=np.float64(rank),
+                    integer=np.int64(rank), array=np.array(rank), tensor=tf.constant(float(rank)),
+                    rows=np.array([1.0, rank]), text="of rank %d" % rank)
+class Sees(tf.keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        seen.append(dict(logs))
+import contextlib, io
+seen, said = [], io.StringIO()
+with contextlib.redirect_stderr(said):
+    of_ranks(sdp.DistributedOptimizer(tf.keras.optimizers.SGD(0.1)),
+             callbacks=[Adds(), sdp.MetricAverageCallback(), Sees()])
+names = ("whole", "half", "single", "double", "integer", "array", "tensor")
+assert [[logs[name] for name in names] for logs in seen] == [[1.5] * len(names)] * 2, seen
+assert all(logs["rows"][1] == rank and logs["text"] == f"of rank {rank}" for logs in seen)
+assert said.getvalue().count("does not average rows, text, which are no numbers") == (rank == 0), said.getvalue()
+""",
     "a model is saved and loaded unchanged": """
 register = getattr(tf.keras, "saving", tf.keras.utils).register_keras_serializable
 @register(package="mine")

@@ -2,13 +2,14 @@
 
 import importlib
 import sys
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
 
 from . import job
 from .gradients import Exchange
 from .reductions import allgather, oob_allreduce
 from .variables import broadcast_variables
 
+np: Any = importlib.import_module("numpy")
 tf: Any = importlib.import_module("tensorflow")
 
 
@@ -181,14 +182,35 @@ class BroadcastVariablesCallback(tf.keras.callbacks.Callback):  # type: ignore[m
 
 
 class MetricAverageCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
-    """Averages an epoch's metrics over all ranks, for the callbacks after it: put it before those that save or stop."""
+    """Averages an epoch's metrics over all ranks, for the callbacks after it: put it before those that save or stop.
+
+    A metric is a number: of Python or NumPy, or a tensor without dimensions. Others keep each rank's own value.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reported: Set[str] = set()
 
     def on_epoch_end(self, _epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
-        numbers: List[str] = sorted(name for name, value in (logs or {}).items() if isinstance(value, (int, float)))
-        if not logs or not numbers:
-            return
-        averages = oob_allreduce(tf.constant([logs[name] for name in numbers], tf.float64)).numpy().tolist()
-        logs.update(zip(numbers, averages))
+        logs = {} if logs is None else logs
+        numbers: List[str] = sorted(name for name, value in logs.items() if _is_number(value))
+        self._report(sorted(logs.keys() - numbers - self._reported))
+        if numbers:
+            own = tf.constant([float(logs[name]) for name in numbers], tf.float64)
+            logs.update(zip(numbers, oob_allreduce(own).numpy().tolist()))
+
+    def _report(self, names: List[str]) -> None:
+        self._reported.update(names)
+        if names and job.rank() == 0:
+            what = "is no number" if len(names) == 1 else "are no numbers"
+            sys.stderr.write(f"smdp: MetricAverageCallback does not average {', '.join(names)}, which {what}\n")
+
+
+def _is_number(value: Any) -> bool:
+    if not hasattr(value, "dtype"):
+        return isinstance(value, (int, float))
+    array = np.asarray(value)
+    return array.ndim == 0 and array.dtype.kind in "biuf"
 
 
 def _variables_of(optimizer: Any) -> List[Any]:

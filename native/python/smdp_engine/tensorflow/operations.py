@@ -155,14 +155,26 @@ class Place:
 
 
 _ALONE = Place()
+_OF_ENGINE = ["float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"]
+#: The types of tensors that can be reduced, and the type in which the engine reduces them.
+_SENT_AS = {**{tf.as_dtype(one): tf.as_dtype(one) for one in _OF_ENGINE}, tf.uint16: tf.int32, tf.uint32: tf.int64}
 
 
 def all_reduce(tensors: Sequence[Any], *, lane: str, reduction: str, place: Place = _ALONE) -> List[Any]:
-    """Reduce consecutive gradients of a lane's list."""
+    """Reduce consecutive gradients of a lane's list.
+
+    Raises:
+        TypeError: a type cannot be reduced.
+    """
+    for dtype in [tensor.dtype.base_dtype for tensor in tensors]:
+        if dtype not in _SENT_AS:
+            accepted = ", ".join(one.name for one in _SENT_AS)
+            raise TypeError(f"smdp: {dtype.name} cannot be reduced, only {accepted}: cast the tensor first")
+    values = [tf.cast(tensor, _SENT_AS[tensor.dtype.base_dtype]) for tensor in tensors]
     reduced = _in_turn(
-        lambda: operations().smdp_all_reduce(values=list(tensors), lane=lane, reduction=reduction, **vars(place))
+        lambda: operations().smdp_all_reduce(values=values, lane=lane, reduction=reduction, **vars(place))
     )
-    return list(reduced)
+    return [tf.cast(value, tensor.dtype) for value, tensor in zip(reduced, tensors)]
 
 
 def broadcast(tensors: Sequence[Any], *, sequence: str, root: int) -> List[Any]:

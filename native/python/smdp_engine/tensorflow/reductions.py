@@ -80,6 +80,7 @@ def allreduce(
     order. ``grad`` is another name of ``tensor``.
 
     Raises:
+        TypeError: this type of tensor cannot be reduced.
         ValueError: an argument is invalid.
     """
     if (tensor is None) == (grad is None):
@@ -107,6 +108,7 @@ def oob_allreduce(tensor: Any, compression: Any = Compression.none, op: Optional
     of integers is truncated.
 
     Raises:
+        TypeError: this type of tensor cannot be reduced.
         ValueError: ``op`` is not AVERAGE.
     """
     reduction = reduction_of(op)
