@@ -204,7 +204,7 @@ def test_without_operations_for_this_tensorflow_and_a_compiler_the_import_is_ref
         return ran.stderr.strip().splitlines()[-1]
 
     assert refusal("1.15.5").startswith(
-        "ImportError: smdistributed.dataparallel.tensorflow needs TensorFlow 2.3.0 or later, this is 1.15.5"
+        "ImportError: smdistributed.dataparallel.tensorflow needs TensorFlow 2.11 or later, this is 1.15.5"
     )
     refused = refusal("2.99.0")
     assert "smdp-engine has no adapter for TensorFlow 2.99.0 (new C++ ABI): this installation has 2." in refused
