@@ -21,7 +21,7 @@ from smdp_launch.jobs.retries import RETRY_VARIABLE
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.error_kinds import ErrorKind, error_kind
 from smdp_launch.jobs.service.retry import call_with_retries
-from smdp_launch.jobs.status.checkpoint_users import has_own_location, users_of
+from smdp_launch.jobs.status.checkpoint_users import ALLOW_SEARCH, has_own_location, users_of
 from smdp_launch.jobs.status.description import Description, describe_training_job, description
 from smdp_launch.jobs.status.interrupted_resume import resumed_from
 from smdp_launch.jobs.status.resumptions import resumed_name
@@ -67,7 +67,8 @@ def prepare(clients: Clients, job: str, retry: int = 0) -> Resumption:
     request = _request(clients, answer, retry)
     _require_first(clients, old.job, request["TrainingJobName"])
     where = str(old.checkpoints)
-    _require_alone(clients, old.job, where)
+    if not has_own_location(old.job, where, resumes=_resumes(clients, answer)):
+        _require_alone(clients, old.job, where)
     what = f"the checkpoints of {old.job} cannot be listed"
     listing = call_with_retries(clients, what, lambda: list_checkpoints(clients.s3, where))
     if listing.checkpoints is None and not retry:
@@ -131,15 +132,21 @@ def _require_first(clients: Clients, old: str, new: str) -> None:
         raise Refused(f"{old} was resumed as {new} ({existing}): run smdp-launch {verb} {new}")
 
 
+def _resumes(clients: Clients, answer: Mapping[str, Any]) -> bool:
+    """Whether the job has resumed another one, whose location it then has."""
+    what = f"the tags of {answer['TrainingJobName']} cannot be read"
+    tags = call_with_retries(clients, what, lambda: _tags(clients, answer["TrainingJobArn"]))
+    return any(one["Key"] == RESUMES_TAG for one in tags)
+
+
 def _require_alone(clients: Clients, job: str, where: str) -> None:
-    """Other jobs use the location only if their job files say so. Without the permission to search for them, a job
-    whose location contains its name is resumed."""
     try:
-        user = next(users_of(clients, where), None)
+        user = next(users_of(clients, where, job), None)
     except ServiceProblem as error:
-        if error_kind(error.__cause__) is not ErrorKind.FINAL or not has_own_location(job, where):
+        if error_kind(error.__cause__) is not ErrorKind.FINAL:
             raise
-        return
+        message = f"whether a running job uses it is unknown: {error}"
+        raise refusal(SHARED, where, message, ALLOW_SEARCH, f"{job} is not resumed") from error
     if user is not None:
         message = f"{user} has not ended and uses it: the jobs would overwrite and delete each other's checkpoints"
         help_ = f"wait for its end, or run smdp-launch stop {user}"
@@ -179,9 +186,13 @@ def tags_of_resumption(tags: Sequence[dict[str, str]], old: str, request: Reques
 
 def user_tags(clients: Clients, arn: str) -> list[dict[str, str]]:
     """The tags of a job or a sweep that neither the launcher nor AWS has set."""
-    pages = clients.sagemaker.get_paginator("list_tags").paginate(ResourceArn=arn)
-    tags = [tag for page in pages for tag in page["Tags"]]
+    tags = _tags(clients, arn)
     return [one for one in tags if one["Key"] not in (PLAN_TAG, RESUMES_TAG) and not one["Key"].startswith("aws:")]
+
+
+def _tags(clients: Clients, arn: str) -> list[dict[str, str]]:
+    pages = clients.sagemaker.get_paginator("list_tags").paginate(ResourceArn=arn)
+    return [tag for page in pages for tag in page["Tags"]]
 
 
 def request_digest(request: Request) -> str:

@@ -59,7 +59,7 @@ def with_rehearsals(plan: Plan, note: Callable[[str], None] = lambda _: None) ->
     Args:
         note: called with a sentence for each report of another version, which is left out.
     """
-    return replace(plan, rehearsals=tuple(sorted(_rehearsals(plan, note), key=lambda one: one.made)))
+    return replace(plan, rehearsals=tuple(sorted(_rehearsals(plan, note), key=lambda one: (one.made, one.kind))))
 
 
 def _rehearsals(plan: Plan, note: Callable[[str], None]) -> Iterator[PastRehearsal]:

@@ -11,7 +11,7 @@ import tarfile
 from collections.abc import Callable
 from typing import IO
 
-from smdp_launch.source.archive import file_header, folder_header
+from smdp_launch.source.archive import MODIFIED, file_header, folder_header
 from smdp_launch.source.file_names import BadNameError, checked_name
 from smdp_launch.source.scan import SourceTree
 
@@ -63,6 +63,7 @@ def _copy(source: tarfile.TarFile, member: tarfile.TarInfo, target: tarfile.TarF
     if name in ("", CODE) or name.startswith(f"{CODE}/"):
         return
     header = tarfile.TarInfo(name)
+    header.mtime = MODIFIED
     header.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
     if member.isdir():
         header.type = tarfile.DIRTYPE

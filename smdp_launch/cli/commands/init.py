@@ -317,10 +317,13 @@ def _write(output: Path, text: str, force: bool) -> None:
 def _write_schema(output: Path) -> None:
     """Write the schema for editors beside the job file, whose first line names it."""
     from smdp_launch.draft.jobfile import SCHEMA_FILE
+    from smdp_launch.errors import EnvironmentProblem
     from smdp_launch.jobfile.model.editor import schema_text
     from smdp_launch.jobs.records.history import state_folder
     from smdp_launch.rehearsals.saved import replace_file
 
+    if not output.parent.is_dir():
+        raise EnvironmentProblem(f"{output} cannot be written: there is no folder {output.parent}")
     state_folder(output.parent)
     replace_file(output.parent / SCHEMA_FILE, schema_text())
 

@@ -36,7 +36,8 @@ while True:
     ("job", "where", "is_own"),
     [
         ("small-20261121010203-beef", "s3://b/ck/small-20261121010203-beef", True),
-        ("small-20261121050607-cafe", "s3://b/ck/small-20261121010203-beef/", True),
+        ("small-20261121050607-cafe", "s3://b/ck/small-20261121010203-beef/", False),
+        ("run7-20261121010203-beef", "s3://b/ck/run7", False),
         ("sweep-1121010203-beef-001-a1b2", "s3://b/ck/sweep-1121010203-beef", True),
         ("small-20261121010203-beef", "s3://b/ck", False),
         ("small-20261121010203-beef", "s3://b/ck/other-20261121010203-beef", False),
@@ -45,6 +46,12 @@ while True:
 )
 def test_location_of_a_job_contains_its_name(job: str, where: str, is_own: bool) -> None:
     assert has_own_location(job, where) == is_own
+
+
+def test_job_that_resumes_another_one_has_its_location() -> None:
+    old, new = "small-20261121010203-beef", "small-20261121050607-cafe"
+    assert has_own_location(new, f"s3://b/ck/{old}", resumes=True)
+    assert not has_own_location(new, "s3://b/ck/other-20261121010203-beef", resumes=True)
 
 
 @pytest.mark.runs

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from smdp_launch.source.archive import MODIFIED
 from smdp_launch.source.packed_model import UnsafeModelError, pack_model
 from smdp_launch.source.scan import scan_source
 
@@ -69,7 +70,7 @@ def test_same_model_and_folder_give_the_same_bytes(tmp_path: Path) -> None:
     assert packed(archive(("model.pt", b"weights"), mtime=2), folder) == first
     with tarfile.open(fileobj=io.BytesIO(first), mode="r:gz") as tar:
         entries = tar.getmembers()
-    assert {(one.mtime, one.uid, one.uname) for one in entries} == {(0, 0, "")}
+    assert {(one.mtime, one.uid, one.uname) for one in entries} == {(MODIFIED, 0, "")}
     assert {one.name: one.mode for one in entries if "run" in one.name} == {"code/run.sh": 0o755}
 
 
