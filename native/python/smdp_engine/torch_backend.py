@@ -82,7 +82,8 @@ class _Groups:
     """Creates the backends of process groups. It stores each group's ranks, which torch passes only once.
 
     Attributes:
-        process: the process that has created the last group, before the first one the process that has registered the backend.
+        process: the process that has created the last group; before the first one, the one that has registered the
+            backend.
     """
 
     def __init__(self) -> None:
