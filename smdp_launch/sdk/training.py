@@ -98,7 +98,10 @@ class PlannedTraining:
         folder, entry = Path(self.source_dir), normal_name(self.entry_point)
         source = scan_source(folder, self.plan.spec.script.source_limit_mb * MB, output_folders(folder, entry))
         where = source_location(self.code_location or self.output_path, self._current_job_name)
-        upload(self.sagemaker_session.boto_session, source, where, self.output_kms_key)
+        # As in the SDK: the key is for the bucket of the results.
+        is_with_results = where.bucket == S3Location.parse(self.output_path).bucket
+        key = self.output_kms_key if is_with_results else None
+        upload(self.sagemaker_session.boto_session, source, where, key)
         self._uploaded = source
         return sdk("sagemaker.fw_utils").UploadedCode(s3_prefix=str(where), script_name=normal_name(self.entry_point))
 

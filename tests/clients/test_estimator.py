@@ -135,11 +135,20 @@ def test_estimator_uploads_archive_of_launcher(tmp_path: Path) -> None:
         assert packed.getnames() == ["train.py"]
 
 
-def test_source_is_encrypted_with_output_key_of_estimator(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("code", "key"), [(None, "alias/results"), ("s3://bucket/code", "alias/results"), ("s3://other/code", None)]
+)
+def test_source_is_encrypted_with_output_key_in_the_bucket_of_the_results(
+    tmp_path: Path, code: str | None, key: str | None
+) -> None:
     plan = smdp_launch.plan(write_job(tmp_path, JOB + "encryption: {output_key: alias/results}\n"))
-    _, caught = trained(plan)
-    assert caught.headers["x-amz-server-side-encryption"] == "aws:kms"
-    assert caught.headers["x-amz-server-side-encryption-aws-kms-key-id"] == "alias/results"
+    estimator = build_estimator(plan)
+    estimator.code_location = code
+    caught = Caught(estimator.sagemaker_session)
+    estimator.fit(build_inputs(plan), wait=False)
+    encryption = "x-amz-server-side-encryption"
+    assert caught.headers.get(encryption) == ("aws:kms" if key else None)
+    assert caught.headers.get(f"{encryption}-aws-kms-key-id") == key
 
 
 def test_second_fit_creates_second_job(tmp_path: Path) -> None:
