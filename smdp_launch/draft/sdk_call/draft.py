@@ -60,11 +60,14 @@ def _put_engine(job: SdkJob, found: Found, wanted: Engine | None, is_trainer: bo
     is_cpu = isinstance(type_, str) and has_no_accelerators(type_)
     given = found.made.get("distributed") or found.made.get("distribution") or found.made.get("distributions")
     enabled = None if is_trainer else estimator.enabled_distribution(found.made)
+    without_library = type_ if enabled == "pytorchddp" and _is_without_library(type_) else None
+    if without_library is not None:
+        meant = "nccl"
     selected = wanted or meant or ("smdistributed" if found.made.name == "TensorFlow" else "nccl")
     if selected == "nccl" and is_cpu and wanted is None:
         selected = "gloo"
     if enabled == "pytorchddp":
-        job.notes.append(_with_mpirun(selected))
+        job.notes.append(_with_mpirun(selected, without_library))
     elif meant is None and enabled is not None:
         job.notes.append(_without_engine(enabled, selected, found.made.name == "TensorFlow"))
     elif meant is None and given:
@@ -80,8 +83,20 @@ def _put_engine(job: SdkJob, found: Found, wanted: Engine | None, is_trainer: bo
         job.notes.append(f"{'.'.join(at)} is not set: engine {selected} has no such option")
 
 
-def _with_mpirun(engine: str) -> str:
+def _is_without_library(type_: object) -> bool:
+    is_known = isinstance(type_, str) and (has_no_accelerators(type_) or instance(type_) is not None)
+    return is_known and type_ not in supported_instances("extended", "smdistributed")
+
+
+def _with_mpirun(engine: str, without_library: str | None) -> str:
+    """A note about pytorchddp.
+
+    Args:
+        without_library: the instance type, if AWS's library does not support it.
+    """
     note = f"engine {engine}: for pytorchddp, the SDK starts the script with mpirun and AWS's library"
+    if without_library is not None and engine in TORCH_DISTRIBUTED:
+        return f"{note}, which does not support {without_library}; engine: {engine} starts it with torchrun"
     if engine != "smdistributed":
         return f"{note}; this engine does not"
     return f"{note}; engine: nccl, for scripts with the backend nccl, starts it with torchrun"

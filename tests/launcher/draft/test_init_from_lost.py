@@ -237,6 +237,16 @@ def test_pytorchddp_is_aws_library_and_its_launcher_is_reported(
     assert [one for one in notes(ran) if one.startswith("engine")] == [f"{start}; {note}"]
 
 
+@pytest.mark.parametrize(("type_", "engine"), [("ml.g5.12xlarge", "nccl"), ("ml.c5.4xlarge", "gloo")])
+def test_pytorchddp_on_a_type_without_aws_library_is_torch_distributed(tmp_path: Path, type_: str, engine: str) -> None:
+    text = CALL.replace("torch_distributed", "pytorchddp").replace("ml.p4d.24xlarge", type_)
+    ran, job = drafted(tmp_path, "x.py", text)
+    assert job["engine"] == engine
+    (note,) = [one for one in notes(ran) if one.startswith("engine")]
+    assert f"AWS's library, which does not support {type_}; engine: {engine} starts it with torchrun" in note
+    assert "SMDP301" not in ran.stderr
+
+
 def test_long_value_in_a_note_is_cut_with_dots(tmp_path: Path) -> None:
     text = CALL.replace('{"torch_distributed": {"enabled": True}}', f"settings[{'x' * 100!r}]")
     ran, _ = drafted(tmp_path, "x.py", text)
