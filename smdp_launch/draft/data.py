@@ -13,10 +13,14 @@ from smdp_launch.source.script.script import Script
 
 _FOLDERS = ("data", "dataset", "datasets")
 
-#: Options with a text that is no path to data.
+#: Options with a text that is no path to data: those that have one of these whole words, perhaps with ``s`` or ``dir``.
 _NO_DATA = re.compile(
-    r"(?!.*data).*(out|model|checkpoint|ckpt|log|save|cache|result|resume|backend|device|optim|hosts)", re.IGNORECASE
+    r"(?!.*data)(.*[-_])?(out(put)?|model|checkpoint|ckpt|log(ging)?|saved?|cache|result|resume|backend|device"
+    r"|optim(izer)?|hosts)s?(dir)?([-_].*)?",
+    re.IGNORECASE,
 )
+#: Folders that are no data when an option has one as its default.
+_NO_DATA_DEFAULT = re.compile(r"(/opt/ml|/tmp)(/|$)")
 #: Variables that name no data: those of the process launchers, and of the toolkit for the hosts and the results.
 _NO_DATA_VARIABLES = re.compile(
     r"(LOCAL_|GROUP_|NODE_|ROLE_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|(NCCL|CUDA|TORCH|OMP|OMPI|MKL|SMDP|TF)_.*"
@@ -55,14 +59,16 @@ def _may_read_data(script: Script, defined: frozenset[str]) -> bool:
         return True
     names = (one.name for one in script.environment if not _NO_DATA_VARIABLES.fullmatch(one.name))
     paths = (one.name for one in script.literal_paths if not _NO_DATA_PATHS.match(one.name))
-    if any(names) or any(paths) or any(map(_may_be_data, line.arguments)):
+    texts = (one.default for one in script.options if isinstance(one.default, str))
+    is_elsewhere = any(one.startswith("/") and not _NO_DATA_DEFAULT.match(one) for one in texts)
+    if is_elsewhere or any(names) or any(paths) or any(map(_may_be_data, line.arguments)):
         return True
     return _ELSEWHERE.search(_KNOWN_USE.sub("", "\n".join(script.lines))) is not None
 
 
 def _may_be_data(one: Argument) -> bool:
     is_text = one.takes != "flag" and one.choices is None and one.reads not in ("int", "float", "truthy")
-    return is_text and not _NO_DATA.match(one.name)
+    return is_text and not _NO_DATA.fullmatch(one.name)
 
 
 def find_data(channels: Sequence[str], folders: Sequence[Path]) -> dict[str, Path]:
