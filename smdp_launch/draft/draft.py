@@ -15,6 +15,7 @@ from smdp_launch.draft.entry import unreadable
 from smdp_launch.draft.framework import Choice, choose_build, choose_engine, choose_framework
 from smdp_launch.draft.hyperparameters import Hyperparameter, hyperparameters
 from smdp_launch.draft.needed_versions import needs
+from smdp_launch.draft.shell import Started, channels_of_settings, is_shell, started_by
 from smdp_launch.jobfile.model.types import MAX_NAME
 from smdp_launch.request.hyperparameters import script_arguments
 from smdp_launch.source.commandline.arguments import CommandLine
@@ -62,7 +63,10 @@ def make_draft(tree: SourceTree, entry: str, job_file: Path, engine: Engine | No
     Args:
         engine: None for the one that fits the script and its requirements (``framework.choose_engine``).
     """
-    scripts = read_with_imports(tree, entry)
+    file = tree.file(entry)
+    is_script = file is not None and is_shell(file)
+    started = started_by(file, tree) if file is not None and is_script else None
+    scripts = read_with_imports(tree, started.name if started else entry) if started or not is_script else {}
     read = list(scripts.values())
     requirements = read_requirements(tree.folder / REQUIREMENTS_FILE)
     framework = choose_framework([one for script in read for one in script.frameworks], requirements)
@@ -71,8 +75,11 @@ def make_draft(tree: SourceTree, entry: str, job_file: Path, engine: Engine | No
     home = job_file.absolute().parent
     line = command_line_of(tree, scripts)
     declared = _options(read, line)
+    if started is not None:
+        declared = [one for one in declared if started.gets_arguments and one.name not in started.options]
     selected = engine or choose_engine(framework, requirements, backends, declared)
-    channels = list(dict.fromkeys(one for script in read for one in script.channels))[:_MAX_CHANNELS]
+    named = list(dict.fromkeys(one for script in read for one in script.channels))
+    channels = (named or channels_of_settings(tree, entry))[:_MAX_CHANNELS]
     data = find_data(channels or ["train"], [home, tree.folder.absolute()])
     program = Program(scripts)
     needed = list(needs(program, requirements, _PYTHON)) if framework == "pytorch" else []
@@ -88,8 +95,19 @@ def make_draft(tree: SourceTree, entry: str, job_file: Path, engine: Engine | No
         channels=tuple(channels),
         local={channel: relative(path, home) for channel, path in data.items()},
         keeps_checkpoints=any(one.keeps_checkpoints for one in read),
-        notes=(*(f"not analyzed: {one}" for one in unreadable(scripts)), *_uploaded_twice(tree, data)),
+        notes=(
+            *([_shell_note(entry, started)] if is_script else ()),
+            *(f"not analyzed: {one}" for one in unreadable(scripts)),
+            *_uploaded_twice(tree, data),
+        ),
     )
+
+
+def _shell_note(entry: str, started: Started | None) -> str:
+    if started is None:
+        return f"{entry} is a shell script: the Python code that it starts is not analyzed"
+    rest = "" if started.gets_arguments else ', without "$@": init writes no hyperparameters'
+    return f"{entry} is a shell script that starts {started.name}{rest}"
 
 
 def _for_hosts(passed: Iterable[Hyperparameter], program: Program) -> Iterator[Hyperparameter]:

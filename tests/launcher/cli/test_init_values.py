@@ -135,3 +135,53 @@ def test_reason_for_another_version_names_the_command(tmp_path: Path) -> None:
     draft = make_draft(scan_source(tmp_path / "src"), "train.py", tmp_path / "job.yaml", "native", None)
     reason = "requires torch 1.13.1, for which `smdp-launch image build` has no recipe"
     assert reason in job_file(draft)
+
+
+SHELL = "#!/bin/bash\nset -e\n# python old.py\nexec python -u {} \\\n  --config conf/a.yaml {}\n"
+OPTIONS = """import argparse, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--config", required=True)
+parser.add_argument("--epochs", type=int, default=3)
+parser.parse_args()
+torch.distributed.init_process_group("nccl")
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "passed", "hyperparameters", "rest"),
+    [
+        ("-m tiny.train", '"$@"', ["epochs"], ""),
+        ("src/tiny/train.py", "$*", ["epochs"], ""),
+        ("train.py", "", [], ', without "$@": init writes no hyperparameters'),
+    ],
+)
+def test_shell_script_is_followed_to_the_python_file_that_it_starts(
+    tmp_path: Path, command: str, passed: str, hyperparameters: list[str], rest: str
+) -> None:
+    (tmp_path / "src" / "tiny").mkdir(parents=True)
+    (tmp_path / "src" / "tiny" / "train.py").write_text(OPTIONS)
+    (tmp_path / "train.sh").write_text(SHELL.format(command, passed))
+    draft = make_draft(scan_source(tmp_path), "train.sh", tmp_path / "job.yaml", None, None)
+    assert (draft.entry, draft.engine) == ("train.sh", "nccl")
+    assert [one.name for one in draft.hyperparameters] == hyperparameters
+    assert draft.notes == (f"train.sh is a shell script that starts src/tiny/train.py{rest}",)
+
+
+@pytest.mark.parametrize("command", ["-m other.train", "$SCRIPT", "a.py\npython b.py"])
+def test_shell_script_whose_python_file_is_unclear_is_not_parsed_as_python(tmp_path: Path, command: str) -> None:
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text(OPTIONS)
+    (tmp_path / "train.sh").write_text(SHELL.format(command, '--data "$SM_CHANNEL_IMAGES"'))
+    draft = make_draft(scan_source(tmp_path), "train.sh", tmp_path / "job.yaml", None, None)
+    assert (draft.hyperparameters, draft.channels) == ((), ("images",))
+    assert draft.notes == ("train.sh is a shell script: the Python code that it starts is not analyzed",)
+
+
+def test_channels_of_a_file_with_settings_are_written(tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "a.yaml").write_text(
+        "x: ${oc.env:SM_CHANNEL_IMAGES,i} # SM_CHANNEL_OLD\ny: SM_CHANNEL_LABELS\n"
+    )
+    (tmp_path / "train.py").write_text("import torch\n")
+    draft = make_draft(scan_source(tmp_path), "train.py", tmp_path / "job.yaml", None, None)
+    assert draft.channels == ("images", "labels")
