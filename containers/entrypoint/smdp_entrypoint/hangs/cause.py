@@ -17,9 +17,9 @@ _MOST_STATES = 8  # in one message: a state has about 1.1 KB, and a connection t
 
 @dataclass(frozen=True)
 class RankState:
-    """A rank that makes no progress. `idle`: seconds since its last progress. `usual`: seconds of its usual step.
-    `place` is where its main thread is; `loader` where the busy worker of its loader is; `stack` the innermost frames
-    of the one of both that matters."""
+    """A rank that makes no progress. `idle`: seconds since its last progress. `usual`: seconds of its usual step; both
+    are 0 if no step of it is known. `place` is where its main thread is; `loader` where the busy worker of its loader
+    is; `stack` the innermost frames of the one of both that matters."""
 
     rank: int
     host: str
@@ -127,7 +127,8 @@ def summary(states: Sequence[RankState]) -> str:
     """One line, which names the cause with its host and what it does."""
     named = causes(states) or list(states)
     idle, usual = max(state.idle for state in named), max(state.usual for state in named)
-    since = f"no progress for {_seconds(idle)} s (a step usually takes {usual:.2g} s)"
+    since = "no progress" + (f" for {_seconds(idle)} s" if idle else "")
+    since += f" (a step usually takes {usual:.2g} s)" if usual else ""
     who = ", ".join(f"rank {state.rank} on {state.host}" for state in named[:_MOST_NAMED])
     more = f" and {len(named) - _MOST_NAMED} more ranks" if len(named) > _MOST_NAMED else ""
     if len(named) == 1:

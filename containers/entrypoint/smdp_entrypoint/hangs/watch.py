@@ -7,7 +7,8 @@
 
 The supervisor's loop passes the lines and calls `turn`, which does not block: a thread reads the stacks. Each host
 sends what its ranks do to the first host, which names the rank that all others wait for, in the log and in the event
-`hang_cause`.
+`hang_cause`. The first host asks the hosts that report nothing: the rank that all wait for may have stopped before its
+usual step was known.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from smdp_entrypoint.processes.console import Console
 
 # The other hosts see the same hang within the window of their ranks' measurements.
 _SETTLE_S = 2.0
+_ANSWER_S = 10.0  # a host that is asked answers within this time, most of which the stacks need
 _MOST_LINES = 80  # of one process's stack in the log
 _FRAMES = 8  # of the cause, in the failure text
 _LAST_S = 4.0
@@ -78,6 +80,8 @@ class HangWatch:
         self._lock = threading.Lock()
         self._states: dict[int, RankState] = {}  # on the first host: of the whole job
         self._named: list[int] | None = None  # on the first host: the ranks of the last event `hang_cause`
+        self._ask_at: float | None = None  # on the first host: when hosts that have reported nothing are asked
+        self._is_asked = False
         self._decide_at: float | None = None
         self._is_over = False  # the script has reported its last step, or the job ends
         self._work = Work()
@@ -111,6 +115,7 @@ class HangWatch:
         if self._peers.ending is not None:
             return
         self._name_causes()
+        self._ask_hosts(now)
         hanging = [] if self._is_over else self._hanging(now, 1)
         if self._reported_at is not None and not hanging:
             # Ranks that have only been killed, as when the job is stopped, have hung until their end.
@@ -118,9 +123,8 @@ class HangWatch:
             is_reporting = self._thread is not None and self._thread.is_alive()
             if progressed and not is_reporting:  # else the report would follow its end
                 self._resume(now)
-        elif self._reported_at is None and hanging:
-            self._reported_at = now
-            self._start_thread(now)
+        elif hanging:
+            self._begin_report(now)
         if self._settings.action == "end" and not self._is_over:
             self._handle_end(hanging, now)
 
@@ -156,6 +160,12 @@ class HangWatch:
         self._console.event("hang", what="over", seconds=round(lasted, 1))
 
     # --- What is reported ---
+
+    def _begin_report(self, now: float) -> None:
+        """Report what all ranks of this host do, unless this hang has been reported."""
+        if self._reported_at is None:
+            self._reported_at = now
+            self._start_thread(now)
 
     def _start_thread(self, now: float) -> None:
         self._thread = threading.Thread(target=self._guarded, args=[now], name="hang", daemon=True)
@@ -245,11 +255,34 @@ class HangWatch:
             self._console.event("hang_cause", ranks=named)
         self._named = named
 
+    def _ask_hosts(self, now: float) -> None:
+        """Once in a hang, the hosts that have not reported it are asked for the states of their ranks."""
+        with self._lock:
+            known = {state.host for state in self._states.values()}
+        if not known:
+            self._ask_at, self._is_asked = None, False
+        elif self._ask_at is None:
+            self._ask_at = now + _SETTLE_S
+        elif now >= self._ask_at and not self._is_asked:
+            self._is_asked = True
+            if self._layout.current_host not in known:
+                self._begin_report(now)
+            for host in self._layout.hosts:
+                if host not in known and host != self._layout.current_host:
+                    self._peers.send(host, {"for": "hang", "hang": "report"})
+
+    def _waits_for_answers(self, now: float) -> bool:
+        with self._lock:
+            known = {state.host for state in self._states.values()}
+        return len(known) < len(self._layout.hosts) and (self._ask_at is None or now < self._ask_at + _ANSWER_S)
+
     def _read_messages(self, now: float) -> None:
         for host, fields in self._peers.hang_messages():
             kind = fields.get("hang")
             if kind == "last step":
                 self._is_over = True
+            elif kind == "report" and not self._is_over:
+                self._begin_report(now)
             elif kind == "over":
                 self._take_wish(host, _Wish(), now)
                 with self._lock:
@@ -280,7 +313,7 @@ class HangWatch:
             self._wish = wish
             self._send({"hang": "end", **asdict(wish)})
             self._take_wish(self._layout.current_host, wish, now)
-        if self._decide_at is None or now < self._decide_at:
+        if self._decide_at is None or now < self._decide_at or self._waits_for_answers(now):
             return
         with self._lock:
             states = sorted(self._states.values(), key=lambda state: state.rank)

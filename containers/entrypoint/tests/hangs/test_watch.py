@@ -6,7 +6,7 @@ import json
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Iterator
+from typing import IO, Any, Callable, Iterator
 
 import pytest
 
@@ -73,23 +73,25 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     """A function that creates the watch of a host with so many ranks, which the processes from 7 on run."""
     clock = SimpleNamespace(now=1000.0)
     monkeypatch.setattr(watch_module, "time", SimpleNamespace(monotonic=lambda: clock.now, time=lambda: clock.now))
-    log = (tmp_path / "log").open("wb")
+    logs: list[IO[bytes]] = []
     made: list[HangWatch] = []
 
     def create(host: str, ranks: int = 1) -> Watched:
-        peers = OneHost()
+        peers, log = OneHost(), (tmp_path / f"{host}.log").open("wb")
+        logs.append(log)
         layout = Layout(HOSTS, host, ranks)
         running = dict(enumerate(layout.ranks, start=7))
         settings = HangSettings("end", 60.0, 10.0)
         watch = HangWatch(settings, layout, MlTree(tmp_path), Console(log.fileno(), host), peers, lambda: running)
         monkeypatch.setattr(watch._stacks, "read", lambda workers: [])
         made.append(watch)
-        return Watched(watch, peers, clock, tmp_path / "log")
+        return Watched(watch, peers, clock, Path(log.name))
 
     yield create
     for watch in made:
         watch.finish()
-    log.close()
+    for log in logs:
+        log.close()
 
 
 def trained(host: Watched, rank: int) -> None:
@@ -263,6 +265,57 @@ def test_last_step_on_another_host_ends_the_hang(watched: Callable[[str], Watche
     one.turns(100)
     assert [event["what"] for event in one.events("hang")] == ["reported", "over"]
     assert not one.ends_the_job
+
+
+def test_host_without_known_steps_is_asked_and_names_its_rank(watched: Callable[[str], Watched]) -> None:
+    first, second = watched("algo-1"), watched("algo-2")
+    trained(first, 0)
+    second.timing(1, other_s=5.0)
+    first.timing(0, exchange_s=5.0)
+    first.turns(70)
+    second.turns(70)
+    assert not second.events("hang")
+    assert first.peers.sent == [{"for": "hang", "hang": "report"}] * 2
+    second.says("algo-1", hang="report")
+    second.turns(1)
+    second.says("algo-1", hang="report")
+    second.turns(1)
+    (answer,) = second.peers.sent
+    assert [event["what"] for event in second.events("hang")] == ["reported"]
+    first.says("algo-2", **{name: value for name, value in answer.items() if name != "for"})
+    first.turns(70)
+    assert first.ends_the_job
+    assert first.peers.ending is not None
+    assert first.peers.ending.summary.startswith("hang: rank 1 on algo-2 has made no progress: it is at")
+    assert [event["ranks"] for event in first.events("hang_cause")] == [[], [1]]
+    assert len(first.peers.sent) == 2
+
+
+def test_first_host_reports_its_ranks_if_only_another_host_hangs(watched: Callable[[str], Watched]) -> None:
+    first = watched("algo-1")
+    first.says("algo-2", **hanging(1, "algo-2"))
+    first.turns(5)
+    assert [event["ranks"] for event in first.events("hang_cause")] == [[], [0]]
+    first.says("algo-2", hang="over")
+    first.timing(0, steps=10, forward_s=5.0)
+    first.turns(5)
+    assert [event["what"] for event in first.events("hang")] == ["reported", "over"]
+    first.says("algo-2", **hanging(1, "algo-2"))
+    first.turns(5)
+    assert [event["what"] for event in first.events("hang")] == ["reported", "over", "reported"]
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_end_waits_for_the_hosts_that_are_asked(watched: Callable[[str], Watched], answers: bool) -> None:
+    first = watched("algo-1")
+    first.says("algo-2", **hanging(1, "algo-2"))
+    first.says("algo-2", hang="end", end=True, computing=[])
+    first.turns(8)
+    assert not first.ends_the_job
+    if answers:
+        first.says("algo-3", **hanging(2, "algo-3"))
+    first.turns(1 if answers else 5)
+    assert first.ends_the_job
 
 
 def test_first_host_names_the_ranks_that_all_hosts_wait_for_in_an_event(watched: Callable[[str], Watched]) -> None:
