@@ -18,7 +18,7 @@ from smdp_launch.jobs.checkpoints.watch import CheckpointEvent, CheckpointWatch
 from smdp_launch.jobs.logs.merge import WINDOW, Merge
 from smdp_launch.jobs.logs.messages import JobEvent, LogLine, read_line
 from smdp_launch.jobs.logs.streams import Streams
-from smdp_launch.jobs.records.outcome import ENDED, Outcome, outcome, with_model_found
+from smdp_launch.jobs.records.outcome import ENDED, Outcome, outcome, with_files_found
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.error_kinds import ErrorKind
 from smdp_launch.jobs.service.response_time import response_time
@@ -172,7 +172,7 @@ class Follower:
             return
         except _EndedInTime:
             yield from self._merge.rest()
-            yield Ended(outcome(with_model_found(self.clients.quick, self.request)), has_all_lines=False)
+            yield Ended(outcome(with_files_found(self.clients.quick, self.request)), has_all_lines=False)
             return
         finally:
             self.pause = max(0.0, min(self.pause, self._deadline - self.clock()))
@@ -183,7 +183,7 @@ class Follower:
         self._described, self._is_listed = None, False
         if described["TrainingJobStatus"] in ENDED and self._is_whole(described):
             yield from self._merge.rest()
-            yield Ended(outcome(with_model_found(self.clients.quick, described)))
+            yield Ended(outcome(with_files_found(self.clients.quick, described)))
         self._has_news = False
 
     def _begin(self) -> Mapping[str, Any]:

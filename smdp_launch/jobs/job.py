@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from smdp_launch.diagnosis.verdict import Verdict, diagnose
-from smdp_launch.errors import Refused, WaitTimedOut
+from smdp_launch.errors import WaitTimedOut
 from smdp_launch.jobs.checkpoints.listing import Checkpoints, list_checkpoints
 from smdp_launch.jobs.follow import Ended, Follower, FollowEvent, StatusChanged
 from smdp_launch.jobs.input_record import record_input
@@ -19,7 +19,7 @@ from smdp_launch.jobs.logs.messages import JobEvent, LogLine
 from smdp_launch.jobs.logs.read import LogFilter, read_lines
 from smdp_launch.jobs.records.history import LOCAL, record_end
 from smdp_launch.jobs.records.outcome import Outcome
-from smdp_launch.jobs.resume import prepare, resume
+from smdp_launch.jobs.resume import AlreadyResumed, prepare, resume
 from smdp_launch.jobs.retries import due_retry
 from smdp_launch.jobs.run import add_event, read_metrics
 from smdp_launch.jobs.service.clients import Clients, Connect, ignore_waiting
@@ -179,6 +179,8 @@ class Job(NotebookView):
 
         Raises:
             WaitTimedOut: the job has not ended by then.
+            Refused: the job has failed, and it is not resumed, because another job uses its checkpoints. ``outcome``
+                has its end.
         """
         until = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -200,7 +202,7 @@ class Job(NotebookView):
                 return False
             try:
                 prepared = prepare(clients, self.name, retry.number)
-            except Refused:  # another follower has resumed it
+            except AlreadyResumed:  # by another follower
                 return False
             resume(clients, prepared, self.where)
         self.earlier.append(self.name)

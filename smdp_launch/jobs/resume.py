@@ -49,15 +49,21 @@ class Resumption:
         return str(self.request["TrainingJobName"])
 
 
-def prepare(clients: Clients, job: str, retry: int = 0) -> Resumption:
+class AlreadyResumed(Refused):
+    """The job was resumed before, perhaps by another follower."""
+
+
+def prepare(clients: Clients, job: str, retry: int = 0, *, alone: bool = True) -> Resumption:
     """The request of ``job`` under a new name, with the same checkpoint location.
 
     Args:
+        alone: refuse the job if another one uses its checkpoints.
         retry: the number of this retry by the job's policy, which also starts a job again that has saved no checkpoint;
             0 for a resumption by the user.
 
     Raises:
-        Refused: the job runs, has completed, has no checkpoints, or was resumed before; or another job uses these.
+        AlreadyResumed: the job was resumed before.
+        Refused: the job runs, has completed or has no checkpoints; or another job uses these.
         ServiceProblem: the service refused, does not know the job, or did not answer.
         EnvironmentProblem: the credentials have expired.
     """
@@ -67,7 +73,7 @@ def prepare(clients: Clients, job: str, retry: int = 0) -> Resumption:
     request = _request(clients, answer, retry)
     _require_first(clients, old.job, request["TrainingJobName"])
     where = str(old.checkpoints)
-    if not has_own_location(old.job, where, resumes=_resumes(clients, answer)):
+    if alone and not has_own_location(old.job, where, resumes=_resumes(clients, answer)):
         _require_alone(clients, old.job, where)
     what = f"the checkpoints of {old.job} cannot be listed"
     listing = call_with_retries(clients, what, lambda: list_checkpoints(clients.s3, where))
@@ -129,7 +135,7 @@ def _require_first(clients: Clients, old: str, new: str) -> None:
     existing = call_with_retries(clients, f"{old} cannot be checked for an earlier resume", status)
     if existing is not None:
         verb = "resume" if existing in ENDED else "follow"
-        raise Refused(f"{old} was resumed as {new} ({existing}): run smdp-launch {verb} {new}")
+        raise AlreadyResumed(f"{old} was resumed as {new} ({existing}): run smdp-launch {verb} {new}")
 
 
 def _resumes(clients: Clients, answer: Mapping[str, Any]) -> bool:

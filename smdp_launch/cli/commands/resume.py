@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 @options.detach
 @click.option("--dry-run", is_flag=True, help="Show the new job and exit.")
 @options.yes
+@click.option(
+    "--ignore",
+    type=click.Choice(["SMDP710"]),
+    help="Resume the job although another job uses its checkpoints, or although this is unknown.",
+)
 @options.report
 @options.region
 @options.json_events
@@ -24,6 +29,7 @@ def command(
     detach: bool,
     dry_run: bool,
     yes: bool,
+    ignore: str | None,
     report: Path | None,
     region: str | None,
     as_json: bool,
@@ -42,7 +48,10 @@ def command(
     sweep = sweep_of(name, region)
     if sweep is not None:
         return resumed_sweep(sweep, detach=detach, dry_run=dry_run, yes=yes, report=report, as_json=as_json)
-    return _resume_job(name, region, detach=detach, dry_run=dry_run, yes=yes, report=report, as_json=as_json)
+    alone = ignore is None
+    return _resume_job(
+        name, region, detach=detach, dry_run=dry_run, yes=yes, report=report, alone=alone, as_json=as_json
+    )
 
 
 def _resume_job(
@@ -53,6 +62,7 @@ def _resume_job(
     dry_run: bool,
     yes: bool,
     report: Path | None,
+    alone: bool,
     as_json: bool,
 ) -> ExitCode:
     from smdp_launch.api import attach
@@ -80,7 +90,7 @@ def _resume_job(
     old = attach(name, region=region)
     old.on_waiting = print_retry
     with old.connected() as clients:
-        prepared = prepare(clients, old.name)
+        prepared = prepare(clients, old.name, alone=alone)
         if as_json:
             events.print_resumption(prepared)
         else:

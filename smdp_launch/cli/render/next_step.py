@@ -54,7 +54,7 @@ def next_after_end(job: str, region: str | None, ended: Outcome) -> str:
     """The step after the end of a job.
 
     Suggest `resume` for a job with checkpoints that was stopped or failed from outside. Suggest another launch for a
-    job without results, if it was launched from the current folder.
+    job without results or checkpoints, if it was launched from the current folder.
     """
     from smdp_launch.jobs.records.history import LOCAL, find_launch
     from smdp_launch.jobs.retries import is_from_outside
@@ -67,7 +67,8 @@ def next_after_end(job: str, region: str | None, ended: Outcome) -> str:
         local = " --local" if launched.where == LOCAL else ""
         return f"{command_for_job('deploy', job, region)}{local}, or {download}"
     resume = command_for_job("resume", job, region)
-    if ended.checkpoints is not None and (ended.status == "Stopped" or is_from_outside(ended)):
+    is_unplanned = ended.status == "Stopped" or is_from_outside(ended)
+    if ended.can_resume and is_unplanned:
         return resume
     launch = find_launch(job)
     again = command_for("launch", launch.job_file) if launch is not None else ""
@@ -78,8 +79,7 @@ def next_after_end(job: str, region: str | None, ended: Outcome) -> str:
     if launch is None or ended.status == "Completed":
         return command_for_job("logs", job, region)
     kept = f" (from the beginning), or {resume} (from the newest checkpoint, with the old source)"
-    more = kept if ended.checkpoints is not None else ""
-    return f"fix the cause, then: {again}{more}" if ended.status == "Failed" else again
+    return again if is_unplanned else f"fix the cause, then: {again}{kept if ended.can_resume else ''}"
 
 
 def next_for_job(job: Job, description: Description) -> str:

@@ -104,5 +104,5 @@ def _next(clients: Clients, job: str, result: FollowResult, limit: TimeLimit, re
     try:
         return prepare(clients, job, retry.number)
     except Refused as error:
-        print_note(str(error))
+        print_note(": ".join([str(error), *(one.message for one in error.diagnostics)]))
         return None

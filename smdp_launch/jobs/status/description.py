@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from smdp_launch.host_counts import host_count, hosts_by_type
-from smdp_launch.jobs.records.outcome import ENDED, Outcome, outcome, with_model_found
+from smdp_launch.jobs.records.outcome import ENDED, Outcome, outcome, with_files_found
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.retry import call_with_retries
 from smdp_launch.jobs.status.interrupted_resume import explain_unknown
@@ -93,7 +93,7 @@ def describe_training_job(clients: Clients, job: str) -> Mapping[str, Any]:
 
     def call() -> Mapping[str, Any]:
         answer: Mapping[str, Any] = clients.sagemaker.describe_training_job(TrainingJobName=job)
-        return with_model_found(clients.quick, answer)
+        return with_files_found(clients.quick, answer)
 
     with explain_unknown(job):
         return call_with_retries(clients, f"job {job} cannot be described", call)

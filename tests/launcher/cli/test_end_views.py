@@ -33,7 +33,7 @@ from smdp_launch.jobs.checkpoints.watch import CheckpointKept, CheckpointsStalle
 from smdp_launch.jobs.follow import ServiceRecovered, StatusChanged
 from smdp_launch.jobs.job import Job
 from smdp_launch.jobs.logs.messages import LogLine
-from smdp_launch.jobs.records.outcome import Outcome, outcome, with_model_found
+from smdp_launch.jobs.records.outcome import Outcome, outcome, with_files_found
 from smdp_launch.jobs.resume import Resumption
 from smdp_launch.jobs.service.error_kinds import ErrorKind
 from smdp_launch.jobs.service.retry_policy import Waiting
@@ -62,7 +62,7 @@ COMPLETED: dict[str, Any] = {
     "ModelArtifacts": {"S3ModelArtifacts": MODEL},
     "TrainingTimeInSeconds": 4000,
 }
-EMPTY = with_model_found(lambda _: NoObjects(), {**COMPLETED, "TrainingJobName": MODEL.split("/")[4]})
+EMPTY = with_files_found(lambda _: NoObjects(), {**COMPLETED, "TrainingJobName": MODEL.split("/")[4]})
 REASON = (
     "AlgorithmError: RuntimeError: the size of tensor a (10) must match the size of tensor b (12) at non-singleton"
     " dimension 1 (rank 3 on algo-2, exit code 1)\nTraceback (most recent call last):\n  File train.py, line 7"

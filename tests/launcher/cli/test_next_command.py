@@ -22,6 +22,8 @@ __all__ = ["server"]
 
 INVALID = JOB.replace("name: small", "nme: small")
 WORKS = "import os\nopen(os.path.join(os.environ['SM_MODEL_DIR'], 'model.txt'), 'w').write('trained')\n"
+CHECKPOINT = f'{JOB}checkpoint: {{s3: "s3://bucket/checkpoints"}}\n'
+SAVES = "open('/opt/ml/checkpoints/step-1', 'w').write('saved')\n"
 FAILS = "raise ValueError('no such luck')\n"
 HERE = ["launch", "--local", "--hosts", "1", "--workers-per-host", "1"]
 RUNS = pytest.mark.runs
@@ -147,17 +149,18 @@ def test_job_on_aws_suggests_the_next_command(
 
 
 @pytest.mark.parametrize(
-    ("job", "then"),
+    ("job", "saves", "then"),
     [
-        (JOB, "smdp-launch launch --local"),
-        pytest.param(f'{JOB}checkpoint: {{s3: "s3://bucket/checkpoints"}}\n', "smdp-launch resume", marks=RUNS),
+        (JOB, "", "smdp-launch launch --local"),
+        (CHECKPOINT, "", "smdp-launch launch --local"),
+        pytest.param(CHECKPOINT, SAVES, "smdp-launch resume", marks=RUNS),
     ],
-    ids=["no checkpoints", "checkpoints"],
+    ids=["no location", "no checkpoints", "checkpoints"],
 )
 def test_all_commands_suggest_the_same_next_after_a_stop(
-    smdp_launch: Command, job_folder: Path, state: dict[str, str], job: str, then: str
+    smdp_launch: Command, job_folder: Path, state: dict[str, str], job: str, saves: str, then: str
 ) -> None:
-    write_job(job_folder, job, STAYS)
+    write_job(job_folder, job, saves + STAYS)
     environment = clean_environment(**state)
     assert smdp_launch(*HERE, "--detach", env=environment).returncode == ExitCode.OK
     wait_for(lambda: "stays" in smdp_launch("logs", env=environment).stdout, "the script")
@@ -176,19 +179,21 @@ def test_all_commands_suggest_the_same_next_after_a_stop(
 @pytest.mark.parametrize(
     ("script", "then"),
     [
-        ("import os\nos.kill(os.getpid(), 9)\n", "smdp-launch resume"),
+        (f"{SAVES}import os\nos.kill(os.getpid(), 9)\n", "smdp-launch resume"),
+        ("import os\nos.kill(os.getpid(), 9)\n", "smdp-launch launch --local"),
+        (FAILS, "fix the cause, then: smdp-launch launch --local"),
         (
-            FAILS,
+            SAVES + FAILS,
             "fix the cause, then: smdp-launch launch --local (from the beginning), "
             "or smdp-launch resume (from the newest checkpoint, with the old source)",
         ),
     ],
-    ids=["from outside", "script"],
+    ids=["from outside", "from outside, nothing saved", "script, nothing saved", "script"],
 )
 def test_failed_job_with_checkpoints_can_be_resumed(
     smdp_launch: Command, job_folder: Path, state: dict[str, str], script: str, then: str
 ) -> None:
-    write_job(job_folder, f'{JOB}checkpoint: {{s3: "s3://bucket/checkpoints"}}\n', script)
+    write_job(job_folder, CHECKPOINT, script)
     ran = smdp_launch(*HERE, env=clean_environment(**state))
     assert re.search(rf"next +{re.escape(then)}\n\Z", ran.stdout), ran.stdout
     assert last_lines(smdp_launch("logs", env=clean_environment(**state))).endswith(f"next: {then}\n")

@@ -1,4 +1,4 @@
-"""Whether a job has written a model, as the objects below its output prefix show."""
+"""Whether a job has written a model and checkpoints, as the objects in S3 show."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from smdp_launch.jobs.records.outcome import outcome, with_model_found
+from smdp_launch.jobs.records.outcome import outcome, with_files_found
 
 FOLDER = "out/j/output/"
 DATA = [f"{FOLDER}data/sample-{number:04}.png" for number in range(1500)]
@@ -40,6 +40,30 @@ def test_model_is_found_beside_any_number_of_outputs(
         "TrainingJobStatus": "Completed",
         "ModelArtifacts": {"S3ModelArtifacts": address},
     }
-    found = outcome(with_model_found(lambda _: bucket, described))
+    found = outcome(with_files_found(lambda _: bucket, described))
     assert (found.model, found.wrote_nothing) == (address if has_model else None, not keys)
     assert bucket.calls == calls
+
+
+@pytest.mark.parametrize(
+    ("location", "keys", "can_resume"),
+    [
+        ("s3://bucket/ck/j", [], False),
+        ("s3://bucket/ck/j", ["ck/j2/step-1"], False),
+        ("s3://bucket/ck/j/", ["ck/j/"], False),
+        ("s3://bucket/ck/j", ["ck/j/", "ck/j/step-1"], True),
+        ("s3://bucket/ck/j", ["ck/j/a/", "ck/j/b/", "ck/j/c"], True),
+        ("s3://bucket", ["step-1"], True),
+    ],
+)
+def test_job_without_files_at_its_checkpoint_location_cannot_be_resumed(
+    location: str, keys: list[str], can_resume: bool
+) -> None:
+    described = {
+        "TrainingJobName": "j",
+        "TrainingJobStatus": "Stopped",
+        "ModelArtifacts": {},
+        "CheckpointConfig": {"S3Uri": location},
+    }
+    found = outcome(with_files_found(lambda _: Bucket(keys), described))
+    assert (found.can_resume, found.checkpoints) == (can_resume, location)
