@@ -7,6 +7,7 @@ variables, parameters and functions of the same file. What cannot be followed is
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -35,8 +36,9 @@ _CONTAINERS = ("torch.nn.", "sklearn.", "functools.partial", "imblearn.", "colle
 WRAPPERS = frozenset({"DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP"})
 _FILE = re.compile(r"([\w.-]*\w\.[A-Za-z]\w*)$")
 _MODEL_FOLDER = re.compile(r"SM_MODEL_DIR|/opt/ml/model\b|model[_-]?dir|output[_-]dir", re.IGNORECASE)
-#: Limits for hostile scripts, in which each name has many values that have many names.
-_MOST_CALLS, _MOST_VALUES, _DEEPEST = 50, 5_000, 12
+#: Limits for hostile scripts, in which each name has many values that have many names: calls, the names, values and
+#: parts of expressions that are followed for all calls of a file, and the names from a call to a value.
+_MOST_CALLS, _MOST_FOLLOWED, _DEEPEST = 50, 50_000, 12
 
 
 class Pickle(NamedTuple):
@@ -119,7 +121,7 @@ class _Values:
     def __init__(self, nodes: Nodes, syntax: Syntax) -> None:
         self._nodes = nodes
         self._syntax = syntax
-        self._left = _MOST_VALUES
+        self._left = _MOST_FOLLOWED
         # Whether the file takes models out of their wrappers, often only with several workers.
         self._unwraps = "module" in syntax.uses or "unwrap_model" in syntax.uses
         self._assigned: dict[tuple[int | None, str], list[ast.expr]] = {}
@@ -215,7 +217,8 @@ class _Values:
 
     def texts(self, node: ast.expr, function: Function | None, depth: int = 0) -> Iterator[str]:
         """The texts and names of which a path consists."""
-        for part in ast.walk(node) if self._left > 0 else ():
+        for part in itertools.islice(ast.walk(node), max(0, self._left)):
+            self._left -= 1
             if isinstance(part, ast.Constant) and isinstance(part.value, str):
                 yield part.value
             elif isinstance(part, ast.Attribute):
@@ -228,9 +231,13 @@ class _Values:
 
     def _of(self, name: str, function: Function | None) -> list[tuple[ast.expr, Function | None]]:
         """The values of a name where ``function`` uses it, each with the function around it."""
-        self._left -= 1
-        if not name or self._left < 0:
+        if not name or self._left <= 0:
             return []
+        found = self._all_of(name, function)[: self._left]
+        self._left -= 1 + len(found)
+        return found
+
+    def _all_of(self, name: str, function: Function | None) -> list[tuple[ast.expr, Function | None]]:
         if function is not None:
             found = self._values(id(function), name)
             parameters = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]

@@ -125,7 +125,7 @@ def test_denied_call_is_a_note_and_no_error(run: Callable[..., Ran]) -> None:
     document = the_document(ran, "preflight")
     assert ran.returncode == ExitCode.OK
     assert {one for one, state in states(document).items() if state == "ok"} == {
-        *("buckets", "data", "training plan", "weekly budget", "hosting quota")
+        *("buckets", "data", "training plan", "weekly budget", "checkpoints", "hosting quota")
     }
     assert notes(document)["network"] == "no permission for DescribeSubnets"
     assert notes(document)["role"] == "the account of your credentials is not known"

@@ -106,6 +106,11 @@ HOSTILE = {
     "a chain of functions": _calling([f"step_{number + 1}()" for number in range(2000)]),
     "functions that call two others": _calling([f"step_{number + 1}(); step_{number + 1}()" for number in range(60)]),
     "thousands of saves": SAVES + b"if rank == 0: torch.save(model, 'x')\n" * 3000,
+    "a path of thousands of values": b"import torch\np = "
+    + b"q + " * 400
+    + b"p\n"
+    + b"p = q\nq = p\n" * 5000
+    + b"torch.save(p, p)\n" * 50,
     "thousands of blanks": b"import torch\n" + b" " * 100_000 + b"\n",
 }
 
