@@ -4,6 +4,7 @@ torch is imported once. Hosts have folders of their own, ``FOLDER/host-0`` and s
 platform's copy does.
 """
 
+import atexit
 import ctypes
 import hashlib
 import json
@@ -68,9 +69,15 @@ def digest_of(value: Any) -> str:
     return digest.hexdigest()
 
 
+def _remove(meeting: Path, parent: int) -> None:
+    if os.getpid() == parent:  # some ranks run these functions too
+        meeting.unlink(missing_ok=True)
+
+
 def forked(world_size: int, work: Callable[[int], None], backend: str = "gloo") -> List[int]:
     """Start the ranks and return their processes."""
     meeting = tempfile.mktemp(prefix="ranks-")
+    atexit.register(_remove, Path(meeting), os.getpid())
     children = []
     for rank in range(world_size):
         child = os.fork()
@@ -249,8 +256,6 @@ def dtensors(folder: Path) -> None:
 
     def save_and_exit(rank: int) -> None:
         save(rank)
-        import atexit
-
         atexit._run_exitfuncs()  # os._exit, with which a forked rank ends, does not
 
     finished(forked(RANKS, save_and_exit))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from smdp_launch.catalog.engines import TORCH_DISTRIBUTED
 from smdp_launch.catalog.limits import shape
 from smdp_launch.jobfile.yaml.document import Location
-from smdp_launch.request.build import training_request
+from smdp_launch.request.build import Request, training_request
 from smdp_launch.request.environment import environment
 from smdp_launch.request.limits import Path, walk
 from smdp_launch.request.tuning import (
@@ -23,6 +23,15 @@ from smdp_launch.rules.base.request_fields import field_of
 from smdp_launch.rules.request.limits import LAUNCH_HYPERPARAMETERS, MOST_HYPERPARAMETERS, instead
 from smdp_launch.rules.sweep.ranges import RANGES
 from smdp_launch.rules.sweep.section import section
+
+
+_RANGES = ("HyperParameterTuningJobConfig", "ParameterRanges")
+#: The job file's kind of range for each kind of the request.
+_KINDS = {
+    "IntegerParameterRanges": "integer",
+    "ContinuousParameterRanges": "continuous",
+    "CategoricalParameterRanges": "categorical",
+}
 
 
 @rule("SMDP527", "overlay", "remote_debug", "tracking.tensorboard")
@@ -98,12 +107,13 @@ def tuning_request_within_limits(facts: Facts) -> Iterator[Problem]:
     name = f"{base_name(facts.spec)}-2601010000-0000"
     training = training_request(facts.spec, facts.source, name)
     reported = {(one.path, one.kind) for one in walk(training)}
-    for one in walk(tuning_request(facts.spec, training, facts.source), OPERATION):
+    request = tuning_request(facts.spec, training, facts.source)
+    for one in walk(request, OPERATION):
         inner = _training_path(one.path)
         if (inner, one.kind) not in reported:
             field = ".".join(str(part) for part in one.path)
             message = f"SageMaker refuses {field} of the tuning job: {one.message}"
-            yield Problem(_origin(facts, one.path, inner), message, instead(one))
+            yield Problem(_origin(facts, request, one.path, inner), message, instead(one))
 
 
 def _training_path(path: Path) -> Path:
@@ -113,8 +123,14 @@ def _training_path(path: Path) -> Path:
     return path[1:] if path[:1] == ("TrainingJobDefinition",) else path
 
 
-def _origin(facts: Facts, path: Path, inner: Path) -> Location:
-    at = (field_of(inner) or ("sweep",)) if path[0] in ("TrainingJobDefinition", "Tags") else ("sweep",)
+def _origin(facts: Facts, request: Request, path: Path, inner: Path) -> Location:
+    at: Location = ("sweep",)
+    if path[0] in ("TrainingJobDefinition", "Tags"):
+        at = field_of(inner) or at
+    elif path[:2] == _RANGES and len(path) > 3:
+        kind, index, *rest = path[2:]
+        range_ = request["HyperParameterTuningJobConfig"]["ParameterRanges"][str(kind)][int(index)]
+        at = (*RANGES, _KINDS[str(kind)], range_["Name"], *(rest[1:] if rest[:1] == ["Values"] else ()))
     while at and not facts.document.is_written(at):
         at = at[:-1]
     return at

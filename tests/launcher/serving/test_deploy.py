@@ -199,8 +199,15 @@ def test_endpoint_of_another_tool_is_not_deleted(cloud: Cloud, clients: Clients,
     cloud.sagemaker.create_endpoint(**requests["CreateEndpoint"])
     with pytest.raises(Refused, match="was not deployed by smdp-launch"):
         undeploy(clients, NAME, None)
-    arn = clients.sagemaker.describe_endpoint(EndpointName=NAME)["EndpointArn"]
-    cloud.sagemaker.add_tags(ResourceArn=arn, Tags=plan.requests["CreateEndpoint"]["Tags"])
+    arns = {
+        "CreateModel": clients.sagemaker.describe_model(ModelName=NAME)["ModelArn"],
+        "CreateEndpointConfig": clients.sagemaker.describe_endpoint_config(EndpointConfigName=NAME)[
+            "EndpointConfigArn"
+        ],
+        "CreateEndpoint": clients.sagemaker.describe_endpoint(EndpointName=NAME)["EndpointArn"],
+    }
+    for call, arn in arns.items():  # so that the fixture can delete them
+        cloud.sagemaker.add_tags(ResourceArn=arn, Tags=plan.requests[call]["Tags"])
 
 
 def listed(expires: datetime | None, status: str | None = "InService") -> ListedEndpoint:

@@ -151,7 +151,7 @@ def _register_rehearsed_hang() -> None:
     import time
 
     def hang_for_rehearsal(_: int, frame: Any) -> None:
-        if where == "computing" and _is_measured(frame):
+        if where != "loader" and _is_measured(frame):
             threading.Timer(0.001, os.kill, (os.getpid(), int(number))).start()
             return
         torch, distributed = sys.modules.get("torch"), sys.modules.get("torch.distributed")
