@@ -59,9 +59,12 @@ class FirstHost:
         self._answer(self._own, report, now)
 
     def send(self, host: str, fields: dict[str, Any]) -> None:
+        self._pass(self._own, host, fields)
+
+    def _pass(self, sender: str, host: str, fields: dict[str, Any]) -> None:
         for link in self._links:
             if link.proved and link.host == host:
-                link.send(MESSAGE, fields=fields)
+                link.send(MESSAGE, fields=fields, **{"from": sender})
 
     def announce(self, workers: Workers, now: float) -> None:
         self._compare(self._own, workers, now)
@@ -169,7 +172,10 @@ class FirstHost:
         elif kind == WORKERS:
             self._compare(link.host, Workers.parse(message), now)
         elif kind == MESSAGE and isinstance(message.get("fields"), dict):
-            self._loop.note_message(link.host, message["fields"])
+            if message.get("to", self._own) == self._own:
+                self._loop.note_message(link.host, message["fields"])
+            else:
+                self._pass(link.host, str(message["to"]), message["fields"])
 
     def _answer(self, host: str, report: Report | None, now: float) -> None:
         self._answered.add(host)

@@ -71,7 +71,7 @@ class OtherHost:
 
     def send(self, host: str, fields: dict[str, Any]) -> None:
         if self._link is not None and self._link.proved:
-            self._link.send(MESSAGE, fields=fields)
+            self._link.send(MESSAGE, to=host, fields=fields)
 
     def announce(self, workers: Workers, now: float) -> None:
         self._workers = workers
@@ -200,7 +200,7 @@ class OtherHost:
             self._is_over = True
             self._remove_link()
         elif kind == MESSAGE and isinstance(message.get("fields"), dict):
-            self._loop.note_message(self._first, message["fields"])
+            self._loop.note_message(str(message.get("from", self._first)), message["fields"])
 
     def _send(self, report: Report | None) -> None:
         if self._link is not None:

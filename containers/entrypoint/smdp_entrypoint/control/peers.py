@@ -67,7 +67,7 @@ class _Leave:
 
 @dataclass
 class _Message:
-    """A message to a host. Every host but the first can only send to the first."""
+    """A message to a host. The first host passes on what other hosts send to each other."""
 
     host: str
     fields: dict[str, Any]
@@ -259,8 +259,7 @@ class Peers:
         return self._loop.wait_for_clock(seconds)
 
     def send(self, host: str, fields: dict[str, Any]) -> None:
-        """Send a message to a host: the first host to any host, every other host to the first. A host that is not
-        connected never gets it."""
+        """Send a message to another host. A host that is not connected never gets it."""
         if self._loop:
             self._loop.post(_Message(host, fields))
 

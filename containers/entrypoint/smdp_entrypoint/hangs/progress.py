@@ -87,7 +87,12 @@ class RankProgress:
 
     def idle(self, now: float) -> float:
         """Seconds since the last progress."""
-        return now - self.last if self.last is not None else 0.0
+        return max(0.0, now - self.last) if self.last is not None else 0.0
+
+    def may_have_stopped(self, now: float, seconds: float) -> bool:
+        """Whether this rank may have stopped together with others that hang for so many ``seconds``: it has made no
+        progress since, or it is busy, or nothing is known about its steps."""
+        return self.last is None or self._busy_since is not None or self.idle(now) >= seconds / 2
 
     def _read_timing(self, fields: Mapping[str, Any], now: float) -> None:
         steps, window = _number(fields, "steps"), _number(fields, "window")

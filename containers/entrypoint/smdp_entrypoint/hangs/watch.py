@@ -1,61 +1,41 @@
 """Watches the progress of this host's ranks, and reports when they hang.
 
     a rank makes no progress for its limit       the stacks of all processes, the event `hang`, and the cause in the log
+    another host hangs                            the same, if the first host asks and these ranks may have stopped too
     for twice its limit, if hangs end the job     the first host ends the job; the failure text names the cause
     a rank may compute after its last step        the job is ended up to `_LONGEST_DELAY_S` later
     it makes progress again, or exits with 0      a line and an event say so; also if the script reports its last step
 
 The supervisor's loop passes the lines and calls `turn`, which does not block: a thread reads the stacks. Each host
-sends what its ranks do to the first host, which names the rank that all others wait for, in the log and in the event
-`hang_cause`. The first host asks the hosts that report nothing: the rank that all wait for may have stopped before its
-usual step was known.
+sends what its ranks do to the first host, which names the rank that all others wait for (`job_hang`).
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Mapping, Sequence
 
 from smdp_entrypoint.contract.paths import MlTree
 from smdp_entrypoint.contract.rank_layout import Layout
 from smdp_entrypoint.contract.settings import HangSettings
 from smdp_entrypoint.control.peers import Peers
 from smdp_entrypoint.control.reports import Report
-from smdp_entrypoint.hangs.cause import RankState, causes, failure_text, state_messages, summary
+from smdp_entrypoint.hangs.cause import RankState, failure_text, state_messages, summary
+from smdp_entrypoint.hangs.job_hang import JobHang, Wish
 from smdp_entrypoint.hangs.progress import EXCHANGE, IN_STEP, INPUT, OTHER, RankProgress
 from smdp_entrypoint.hangs.stacks import VARIABLE, ProcessStack, Stacks
 from smdp_entrypoint.hangs.work import Work
 from smdp_entrypoint.processes.console import Console
 
-# The other hosts see the same hang within the window of their ranks' measurements.
-_SETTLE_S = 2.0
-_ANSWER_S = 10.0  # a host that is asked answers within this time, most of which the stacks need
 _MOST_LINES = 80  # of one process's stack in the log
 _FRAMES = 8  # of the cause, in the failure text
 _LAST_S = 4.0
 # A rank that exports its model after the last step looks like one that waits for its GPU in a step: both use the
 # processor and are in no phase. The delay is what the wait for a GPU may cost.
 _LONGEST_DELAY_S = 300.0
-
-
-@dataclass(frozen=True)
-class _Wish:
-    """What a host says about the end of the job. `end`: one of its ranks hangs for long enough. `computing`: its ranks
-    that use the processor outside all phases. `at_once`: such ranks do not delay the end, because a rank of this host
-    hangs within a step, or hangs for longer than the delay."""
-
-    end: bool = False
-    computing: tuple[int, ...] = ()
-    at_once: bool = False
-
-    @classmethod
-    def parse(cls, fields: Mapping[str, Any]) -> _Wish:
-        ranks = fields.get("computing")
-        computing = tuple(one for one in ranks if isinstance(one, int)) if isinstance(ranks, list) else ()
-        return cls(bool(fields.get("end")), computing, bool(fields.get("at_once")))
 
 
 class HangWatch:
@@ -77,17 +57,15 @@ class HangWatch:
         self._stacks = _stacks(tree.root, console) if self._is_on else None
         self._reported_at: float | None = None
         self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
-        self._states: dict[int, RankState] = {}  # on the first host: of the whole job
-        self._named: list[int] | None = None  # on the first host: the ranks of the last event `hang_cause`
-        self._ask_at: float | None = None  # on the first host: when hosts that have reported nothing are asked
-        self._is_asked = False
-        self._decide_at: float | None = None
+        self._answered: set[int] | None = None  # the ranks of the answer, if this host reports because it was asked
+        self._ends_answer = False
+        self._is_shown = False  # the log has the report
         self._is_over = False  # the script has reported its last step, or the job ends
         self._work = Work()
-        self._wish = _Wish()
-        self._wishes: dict[str, _Wish] = {}  # on the first host: of all hosts
-        self._delayed_by: list[int] = []  # on the first host: ranks
+        self._wish = Wish()
+        self._job: JobHang | None = None
+        if layout.current_host == layout.hosts[0]:
+            self._job = JobHang(layout, console, peers, settings.after, self._answer, self._end_answer)
 
     @property
     def variables(self) -> dict[str, str]:
@@ -114,17 +92,20 @@ class HangWatch:
         self._read_messages(now)
         if self._peers.ending is not None:
             return
-        self._name_causes()
-        self._ask_hosts(now)
+        if self._job is not None:
+            self._job.turn(now)
+        if self._ends_answer and not self._is_reporting:
+            self._ends_answer = False
+            if self._answered is not None:
+                self._end_report("the ranks of all hosts make progress again", now)
         hanging = [] if self._is_over else self._hanging(now, 1)
         if self._reported_at is not None and not hanging:
             # Ranks that have only been killed, as when the job is stopped, have hung until their end.
             progressed = self._is_over or any((one.last or 0.0) > self._reported_at for one in self._ranks.values())
-            is_reporting = self._thread is not None and self._thread.is_alive()
-            if progressed and not is_reporting:  # else the report would follow its end
+            if progressed and not self._is_reporting:  # else the report would follow its end
                 self._resume(now)
-        elif hanging:
-            self._begin_report(now)
+        elif hanging and (self._reported_at is None or self._answered is not None):
+            self._report_hang(hanging, now)
         if self._settings.action == "end" and not self._is_over:
             self._handle_end(hanging, now)
 
@@ -146,58 +127,82 @@ class HangWatch:
         return hanging
 
     def _resume(self, now: float) -> None:
-        lasted = now - (self._reported_at or now)
-        self._reported_at, self._wish = None, _Wish()
-        self._take_wish(self._layout.current_host, self._wish, now)
-        with self._lock:
-            own = set(self._ranks)
-            self._states = {rank: state for rank, state in self._states.items() if rank not in own}
-        self._send({"hang": "over"})
         why = f"the ranks of this host {'make progress again' if self._running() else 'have exited successfully'}"
         if self._is_over:
             why = "the script has reported its last step"
-        self._console.say(f"hang: {why}, {lasted:.0f} s after the report")
-        self._console.event("hang", what="over", seconds=round(lasted, 1))
+        self._end_report(why, now)
+        self._send({"hang": "over"}, now)
+
+    def _end_report(self, why: str, now: float) -> None:
+        lasted = now - (self._reported_at or now)
+        self._reported_at, self._answered, self._wish = None, None, Wish()
+        if self._is_shown:
+            self._console.say(f"hang: {why}, {lasted:.0f} s after the report")
+            self._console.event("hang", what="over", seconds=round(lasted, 1))
+        self._is_shown = False
 
     # --- What is reported ---
 
-    def _begin_report(self, now: float) -> None:
-        """Report what all ranks of this host do, unless this hang has been reported."""
-        if self._reported_at is None:
-            self._reported_at = now
-            self._start_thread(now)
+    def _report_hang(self, hanging: Sequence[RankProgress], now: float) -> None:
+        if self._is_reporting:
+            return
+        if self._answered is not None and self._answered.issuperset(one.rank for one in hanging):
+            self._answered = None  # the answer has all that the report would have
+            self._send_states([], asked=False)
+            return
+        self._answered, self._reported_at = None, now
+        self._start_thread(max(one.idle(now) for one in hanging), asked=False)
 
-    def _start_thread(self, now: float) -> None:
-        self._thread = threading.Thread(target=self._guarded, args=[now], name="hang", daemon=True)
+    def _answer(self, seconds: float, now: float) -> None:
+        """Report what the ranks of this host do that may have stopped too, because another host has hung for so many
+        seconds."""
+        if self._reported_at is None and not self._is_over:
+            self._answered, self._reported_at = set(), now
+            self._start_thread(seconds, asked=True)
+
+    def _end_answer(self) -> None:
+        """The host that has hung makes progress again. A report that a thread writes now ends after it."""
+        self._ends_answer = True
+
+    @property
+    def _is_reporting(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _start_thread(self, seconds: float, *, asked: bool) -> None:
+        self._thread = threading.Thread(target=self._guarded, args=[seconds, asked], name="hang", daemon=True)
         try:
             self._thread.start()
         except RuntimeError:  # the container's limit of threads
             self._thread = None
-            self._report([], now)
+            self._report([], seconds, asked)
 
-    def _guarded(self, now: float) -> None:
+    def _guarded(self, seconds: float, asked: bool) -> None:
         try:
             stacks = self._stacks.read(self._running()) if self._stacks is not None else []
         except Exception as error:
             self._console.say(f"hang: the stacks cannot be read: {type(error).__name__}: {error}")
             stacks = []
-        self._report(stacks, now)
+        self._report(stacks, seconds, asked)
 
-    def _report(self, stacks: list[ProcessStack], now: float) -> None:
-        alive = sorted(self._running().values())
-        states = [self._state(self._ranks[rank], stacks, now) for rank in alive]
-        if not states:
-            return
-        follow = ". The stacks of this host's processes follow, the innermost frame first" if stacks else ""
-        self._console.say(f"{summary(states)}{follow}")
-        for stack in stacks:
-            self._write(stack)
-        limits = [limit for limit in (one.limit(self._settings) for one in self._ranks.values()) if limit is not None]
-        fields = [state.event_fields() for state in states]
-        self._console.event("hang", what="reported", limit=round(min(limits, default=0.0), 1), ranks=fields)
-        self._note(states)
-        for message in state_messages(states):
-            self._send(message)
+    def _report(self, stacks: list[ProcessStack], seconds: float, asked: bool) -> None:
+        """`seconds`: for how long the ranks have hung. `asked`: those of another host."""
+        now = time.monotonic()
+        alive = [self._ranks[rank] for rank in sorted(self._running().values())]
+        states = [self._state(one, stacks, now) for one in alive if one.may_have_stopped(now, seconds)]
+        if states:
+            follow = ". The stacks of this host's processes follow, the innermost frame first" if stacks else ""
+            self._console.say(f"{summary(states)}{follow}")
+            for stack in stacks:
+                self._write(stack)
+            known = [
+                limit for limit in (one.limit(self._settings) for one in self._ranks.values()) if limit is not None
+            ]
+            fields = [state.event_fields() for state in states]
+            self._console.event("hang", what="reported", limit=round(min(known, default=0.0), 1), ranks=fields)
+            self._is_shown = True
+        if asked:
+            self._answered = {state.rank for state in states}
+        self._send_states(states, asked=asked)
 
     def _write(self, stack: ProcessStack) -> None:
         kind = f"rank {stack.rank}" if stack.is_worker else f"a child process of rank {stack.rank}"
@@ -230,95 +235,64 @@ class HangWatch:
             "\n".join(frame.in_full for frame in frames),
         )
 
-    # --- The first host's part ---
+    # --- Between the hosts ---
 
-    @property
-    def _is_first(self) -> bool:
-        return self._layout.current_host == self._layout.hosts[0]
+    def _send(self, fields: dict[str, Any], now: float) -> None:
+        """Send the first host what this host says."""
+        if self._job is not None:
+            self._take(self._job, self._layout.current_host, fields, now)
+        else:
+            self._peers.send(self._layout.hosts[0], {"for": "hang", **fields})
 
-    def _send(self, fields: dict[str, Any]) -> None:
-        if self._is_first:
+    def _send_states(self, states: Sequence[RankState], *, asked: bool) -> None:
+        if self._job is not None:
+            self._job.note(self._layout.current_host, states, asked=asked)
             return
-        self._peers.send(self._layout.hosts[0], {"for": "hang", **fields})
-
-    def _note(self, states: list[RankState]) -> None:
-        if self._is_first:
-            with self._lock:
-                self._states.update((state.rank, state) for state in states)
-
-    def _name_causes(self) -> None:
-        """Only the first host knows the states of all hosts. Other views of the hang name the ranks of its event."""
-        with self._lock:
-            states = list(self._states.values())
-        named = sorted(state.rank for state in causes(states)) if states else None
-        if named is not None and named != self._named:
-            self._console.event("hang_cause", ranks=named)
-        self._named = named
-
-    def _ask_hosts(self, now: float) -> None:
-        """Once in a hang, the hosts that have not reported it are asked for the states of their ranks."""
-        with self._lock:
-            known = {state.host for state in self._states.values()}
-        if not known:
-            self._ask_at, self._is_asked = None, False
-        elif self._ask_at is None:
-            self._ask_at = now + _SETTLE_S
-        elif now >= self._ask_at and not self._is_asked:
-            self._is_asked = True
-            if self._layout.current_host not in known:
-                self._begin_report(now)
-            for host in self._layout.hosts:
-                if host not in known and host != self._layout.current_host:
-                    self._peers.send(host, {"for": "hang", "hang": "report"})
-
-    def _waits_for_answers(self, now: float) -> bool:
-        with self._lock:
-            known = {state.host for state in self._states.values()}
-        return len(known) < len(self._layout.hosts) and (self._ask_at is None or now < self._ask_at + _ANSWER_S)
+        # Without states, the first host learns that this host has nothing to report.
+        for message in state_messages(states) or [{"hang": "reported", "states": [], "more": False}]:
+            self._peers.send(self._layout.hosts[0], {"for": "hang", **message, "asked": asked})
 
     def _read_messages(self, now: float) -> None:
         for host, fields in self._peers.hang_messages():
             kind = fields.get("hang")
+            if host not in self._layout.hosts:  # it trains another model
+                continue
             if kind == "last step":
                 self._is_over = True
-            elif kind == "report" and not self._is_over:
-                self._begin_report(now)
+            elif self._job is not None:
+                self._take(self._job, host, fields, now)
+            elif kind == "report":
+                self._answer(_seconds(fields), now)
             elif kind == "over":
-                self._take_wish(host, _Wish(), now)
-                with self._lock:
-                    self._states = {rank: one for rank, one in self._states.items() if one.host != host}
-            elif kind == "reported" and isinstance(fields.get("states"), list):
-                self._take(fields["states"], more=bool(fields.get("more")))
-            elif kind == "end":
-                self._take_wish(host, _Wish.parse(fields), now)
+                self._end_answer()
 
-    def _take(self, states: list[Any], *, more: bool) -> None:
-        try:
-            parsed = [RankState.parse(one) for one in states]
-        except (ValueError, TypeError):
-            return
-        self._note(parsed)
-        if more:  # the host's other states follow
-            return
-        with self._lock:
-            together = list(self._states.values())
-        if len({state.host for state in together}) > 1:
-            self._console.say(f"{summary(together)} (of the hosts {', '.join(sorted({one.host for one in together}))})")
+    @staticmethod
+    def _take(job: JobHang, host: str, fields: Mapping[str, Any], now: float) -> None:
+        """On the first host: what a host says."""
+        kind = fields.get("hang")
+        if kind == "over":
+            job.over(host, now)
+        elif kind == "end":
+            job.wish(host, Wish.parse(fields), now)
+        elif kind == "reported" and isinstance(fields.get("states"), list):
+            try:
+                states = [RankState.parse(one) for one in fields["states"]]
+            except (ValueError, TypeError):
+                return
+            job.note(host, states, asked=bool(fields.get("asked")))
+            if states and not fields.get("more"):  # the host's other states follow
+                job.say_all()
 
     def _handle_end(self, hanging: list[RankProgress], now: float) -> None:
         at_once = any(one.phase in IN_STEP for one in hanging) or bool(self._hanging(now, 2, _LONGEST_DELAY_S))
         end = self._reported_at is not None and bool(self._hanging(now, 2))
-        wish = _Wish(end, self._computing(hanging, now), at_once)
+        wish = Wish(end, self._computing(hanging, now), at_once)
         if wish != self._wish:
             self._wish = wish
-            self._send({"hang": "end", **asdict(wish)})
-            self._take_wish(self._layout.current_host, wish, now)
-        if self._decide_at is None or now < self._decide_at or self._waits_for_answers(now):
-            return
-        with self._lock:
-            states = sorted(self._states.values(), key=lambda state: state.rank)
+            self._send({"hang": "end", **asdict(wish)}, now)
+        states = self._job.states_at_end(now) if self._job is not None else []
         if states:
-            self._end_job(states, now)
+            self._end_job(states)
 
     def _computing(self, hanging: list[RankProgress], now: float) -> tuple[int, ...]:
         """The ranks that use the processor outside all phases, as an export or a test after the last step does."""
@@ -327,29 +301,7 @@ class HangWatch:
         self._work.watch([pids[rank] for rank in outside], now)
         return tuple(rank for rank in outside if self._work.is_busy(pids[rank]))
 
-    def _take_wish(self, host: str, wish: _Wish, now: float) -> None:
-        if not self._is_first:
-            return
-        before, self._wishes[host] = self._wishes.get(host, _Wish()), wish
-        wishes = self._wishes.values()
-        at_once = any(one.at_once for one in wishes)
-        ends = any(one.end for one in wishes)
-        self._delay_by([] if at_once or not ends else sorted(rank for one in wishes for rank in one.computing))
-        if not ends or self._delayed_by:
-            self._decide_at = None
-        elif (before.computing and not wish.computing and not at_once) or (before.end and not wish.end):
-            # The ranks that have waited for this host's ranks need time to make progress too, or to exit.
-            self._decide_at = now + self._settings.after
-        else:
-            self._decide_at = self._decide_at or now + _SETTLE_S
-
-    def _delay_by(self, ranks: list[int]) -> None:
-        if ranks and not self._delayed_by:
-            text = ", ".join(map(str, ranks))
-            self._console.say(f"hang: not ending the job yet, because a rank computes outside its steps: {text}")
-        self._delayed_by = ranks
-
-    def _end_job(self, states: list[RankState], now: float) -> None:
+    def _end_job(self, states: list[RankState]) -> None:
         self._is_over = True
         text = failure_text(states)
         self._console.say(f"ending the job: {summary(states)}")
@@ -363,6 +315,11 @@ class HangWatch:
         for host in self._layout.hosts:
             if host != self._layout.current_host:
                 self._peers.send(host, {"for": "hang", "hang": "last step"})
+
+
+def _seconds(fields: Mapping[str, Any]) -> float:
+    seconds = fields.get("seconds")
+    return float(seconds) if isinstance(seconds, (int, float)) else 0.0
 
 
 def _stacks(root: Path, console: Console) -> Stacks | None:

@@ -95,3 +95,50 @@ def test_failure_outside_the_distribution_ends_the_job(
     assert data.failure.startswith(cause)
     assert (first.failure, third.failure) == (cause, cause)
     assert data.events("worker_exit") == []
+
+
+HANGS = """
+import itertools, json, os, time
+def steps(numbers):
+    for number in numbers:
+        if os.path.exists(os.environ["GO"]):
+            break
+        print(json.dumps({"smdp_event": 1, "event": "step", "step": number, "steps": 100000}), flush=True)
+        time.sleep(0.05)
+if os.environ["SM_CURRENT_INSTANCE_GROUP"] == "cpu":
+    steps(itertools.count(1))
+elif os.environ["RANK"] == "0":
+    steps(range(1, 20))
+while not os.path.exists(os.environ["GO"]):
+    time.sleep(0.05)
+"""
+
+
+def test_hang_of_a_group_that_trains_on_its_own_is_a_matter_of_its_hosts(
+    cluster: Callable[[list[str]], list[Host]], tmp_path: Path
+) -> None:
+    """The job's first host passes on what the hosts of the group send to each other."""
+    hosts = cluster(["algo-1", "algo-2", "algo-3"])
+    file = hosts_file(tmp_path / "hosts", [host.host for host in hosts])
+    groups = [
+        {"instance_group_name": "cpu", "hosts": ["algo-1"]},
+        {"instance_group_name": "gpu", "hosts": ["algo-2", "algo-3"]},
+    ]
+    for host, group in zip(hosts, ("cpu", "gpu", "gpu")):
+        host.job(HANGS, sagemaker_mpi_enabled=True)
+        config = {
+            "current_host": host.host,
+            "hosts": host.hosts,
+            "current_group_name": group,
+            "instance_groups": groups,
+        }
+        host.config("resourceconfig.json", config)
+        limits = {"SMDP_HANG_AFTER_S": "60" if group == "cpu" else "1", "SMDP_HANG_FACTOR": "100"}
+        host.start(SMDP_HOSTS_FILE=file, GO=str(tmp_path / "go"), **limits)
+    hosts[1].wait_for_line("(of the hosts algo-2, algo-3)")
+    (tmp_path / "go").touch()
+    assert [host.wait() for host in hosts] == [0, 0, 0]
+    cpu, first, second = hosts
+    assert "hang:" not in cpu.text
+    assert "hang: rank 0 on algo-2 has made no progress for" in first.text
+    assert "hang: rank 1 on algo-3 has made no progress: it is at" in second.text

@@ -275,10 +275,10 @@ def test_host_without_known_steps_is_asked_and_names_its_rank(watched: Callable[
     first.turns(70)
     second.turns(70)
     assert not second.events("hang")
-    assert first.peers.sent == [{"for": "hang", "hang": "report"}] * 2
-    second.says("algo-1", hang="report")
+    assert first.peers.sent == [{"for": "hang", "hang": "report", "seconds": 60.0}] * 2
+    second.says("algo-1", hang="report", seconds=60.0)
     second.turns(1)
-    second.says("algo-1", hang="report")
+    second.says("algo-1", hang="report", seconds=60.0)
     second.turns(1)
     (answer,) = second.peers.sent
     assert [event["what"] for event in second.events("hang")] == ["reported"]
@@ -296,13 +296,78 @@ def test_first_host_reports_its_ranks_if_only_another_host_hangs(watched: Callab
     first.says("algo-2", **hanging(1, "algo-2"))
     first.turns(5)
     assert [event["ranks"] for event in first.events("hang_cause")] == [[], [0]]
+    assert {"for": "hang", "hang": "report", "seconds": 61.0} in first.peers.sent
     first.says("algo-2", hang="over")
-    first.timing(0, steps=10, forward_s=5.0)
-    first.turns(5)
+    first.turns(5)  # its own rank does not report steps
     assert [event["what"] for event in first.events("hang")] == ["reported", "over"]
+    assert first.peers.sent[-1] == {"for": "hang", "hang": "over"}
+    assert len(first.events("hang_cause")) == 2
     first.says("algo-2", **hanging(1, "algo-2"))
     first.turns(5)
     assert [event["what"] for event in first.events("hang")] == ["reported", "over", "reported"]
+
+
+def test_asked_host_reports_no_rank_that_has_made_progress(watched: Callable[..., Watched]) -> None:
+    host = watched("algo-2", 2)
+    trained(host, 2)
+    host.turns(20)
+    trained(host, 3)
+    host.says("algo-1", hang="report", seconds=61.0)
+    host.turns(1)
+    (event,) = host.events("hang")
+    assert [one["rank"] for one in event["ranks"]] == [2]
+    (answer,) = host.peers.sent
+    assert ([one["rank"] for one in answer["states"]], answer["asked"]) == ([2], True)
+
+
+def test_asked_host_whose_ranks_have_made_progress_answers_without_a_report(watched: Callable[[str], Watched]) -> None:
+    host = watched("algo-2")
+    trained(host, 1)
+    host.says("algo-1", hang="report", seconds=61.0)
+    host.turns(1)
+    assert host.peers.sent == [{"for": "hang", "hang": "reported", "states": [], "more": False, "asked": True}]
+    host.says("algo-1", hang="over")
+    host.turns(1)
+    assert host.events("hang") == []
+
+
+def test_asked_host_that_hangs_by_itself_later_reports_once(watched: Callable[[str], Watched]) -> None:
+    host = watched("algo-2")
+    trained(host, 1)
+    host.turns(45)
+    host.says("algo-1", hang="report", seconds=61.0)
+    host.turns(30)
+    assert [event["what"] for event in host.events("hang")] == ["reported"]
+    assert [(one["hang"], one.get("asked")) for one in host.peers.sent][:2] == [("reported", True), ("reported", False)]
+    host.says("algo-1", hang="over")  # for hosts that do not hang
+    host.turns(1)
+    assert [event["what"] for event in host.events("hang")] == ["reported"]
+    host.timing(1, steps=10, forward_s=5.0)
+    host.turns(1)
+    assert [event["what"] for event in host.events("hang")] == ["reported", "over"]
+
+
+def test_end_of_a_hang_follows_an_answer_that_is_still_written(
+    watched: Callable[[str], Watched], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = watched("algo-2")
+    may_read = threading.Event()
+    monkeypatch.setattr(host.watch._stacks, "read", lambda workers: may_read.wait(60.0) and [])
+    host.says("algo-1", hang="report", seconds=61.0)
+    host.says("algo-1", hang="over")
+    host.turns(3, wait=False)
+    may_read.set()
+    host.turns(2)
+    assert [event["what"] for event in host.events("hang")] == ["reported", "over"]
+    assert [one["asked"] for one in host.peers.sent] == [True]
+
+
+def test_messages_of_hosts_that_train_another_model_are_ignored(watched: Callable[[str], Watched]) -> None:
+    first = watched("algo-1")
+    first.says("algo-9", **hanging(1, "algo-9"))
+    first.turns(5)
+    assert first.peers.sent == []
+    assert first.events("hang_cause") == []
 
 
 @pytest.mark.parametrize("answers", [True, False])
