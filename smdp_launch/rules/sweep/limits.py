@@ -24,7 +24,6 @@ from smdp_launch.rules.request.limits import LAUNCH_HYPERPARAMETERS, MOST_HYPERP
 from smdp_launch.rules.sweep.ranges import RANGES
 from smdp_launch.rules.sweep.section import section
 
-
 _RANGES = ("HyperParameterTuningJobConfig", "ParameterRanges")
 #: The job file's kind of range for each kind of the request.
 _KINDS = {
