@@ -291,8 +291,7 @@ if rank == 0:
         print("waited for all", flush=True)
     except dist.DistBackendError as error:
         print("raised", error, flush=True)
-    works.wait()
-    assert works.exception() is None
+    assert works.wait()
 """
 
 
