@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from smdp_launch.catalog.engines import Engine
+from smdp_launch.catalog.engines import TORCH_DISTRIBUTED, Engine
 from smdp_launch.draft.data import find_data, may_read_data
 from smdp_launch.draft.entry import unreadable
 from smdp_launch.draft.framework import Choice, choose_build, choose_engine, choose_framework
@@ -18,7 +18,7 @@ from smdp_launch.draft.needed_versions import needs
 from smdp_launch.draft.shell import Started, channels_of_settings, is_shell, started_by
 from smdp_launch.jobfile.model.types import MAX_NAME
 from smdp_launch.request.hyperparameters import script_arguments
-from smdp_launch.source.commandline.arguments import CommandLine
+from smdp_launch.source.commandline.arguments import CommandLine, parsing_modules
 from smdp_launch.source.commandline.options import Option, Value, is_taken_for_an_option
 from smdp_launch.source.ignore import IGNORE_FILE
 from smdp_launch.source.requirements import REQUIREMENTS_FILE, read_requirements
@@ -31,6 +31,7 @@ from smdp_launch.source.script.script import Script
 _MAX_CHANNELS = 20
 #: Of the draft.
 HOSTS = 2
+_SHELL_ENGINE = "engine: native, because AWS's images start {1} only with a .py file, not with {0}"
 #: The oldest Python of the images for PyTorch 2.
 _PYTHON = (3, 10)
 
@@ -74,10 +75,13 @@ def make_draft(tree: SourceTree, entry: str, job_file: Path, engine: Engine | No
     backends = [] if library else [each for one in read for each in one.training.backends]
     home = job_file.absolute().parent
     line = command_line_of(tree, scripts)
-    declared = _options(read, line)
+    parsing = parsing_modules({name: one.command_line for name, one in scripts.items()})
+    declared = _options([scripts[name] for name in parsing], line)
     if started is not None:
         declared = [one for one in declared if started.gets_arguments and one.name not in started.options]
-    selected = engine or choose_engine(framework, requirements, backends, declared)
+    fits = choose_engine(framework, requirements, backends, declared)
+    is_for_shell = is_script and fits in TORCH_DISTRIBUTED  # which AWS's toolkit does not start from a shell script
+    selected = engine or ("native" if is_for_shell else fits)
     named = list(dict.fromkeys(one for script in read for one in script.channels))
     channels = (named or channels_of_settings(tree, entry))[:_MAX_CHANNELS]
     data = find_data(channels or ["train"], [home, tree.folder.absolute()])
@@ -97,6 +101,7 @@ def make_draft(tree: SourceTree, entry: str, job_file: Path, engine: Engine | No
         keeps_checkpoints=any(one.keeps_checkpoints for one in read),
         notes=(
             *([_shell_note(entry, started)] if is_script else ()),
+            *([_SHELL_ENGINE.format(entry, fits)] if is_for_shell and engine is None else ()),
             *(f"not analyzed: {one}" for one in unreadable(scripts)),
             *_uploaded_twice(tree, data),
         ),
@@ -107,6 +112,8 @@ def _shell_note(entry: str, started: Started | None) -> str:
     if started is None:
         return f"{entry} is a shell script: the Python code that it starts is not analyzed"
     rest = "" if started.gets_arguments else ', without "$@": init writes no hyperparameters'
+    if started.launcher is not None:
+        rest = f" with {started.launcher}, in each worker of the job: pass --entry {started.name} instead"
     return f"{entry} is a shell script that starts {started.name}{rest}"
 
 

@@ -8,6 +8,7 @@ from itertools import accumulate
 from pathlib import PurePosixPath
 
 from smdp_launch.source.scan import SourceTree
+from smdp_launch.source.script.modules import files_of
 from smdp_launch.source.script.script import Script, read_script
 
 #: Limits of the search for the script: files, and bytes of all of them. It starts at the top of the folder.
@@ -29,17 +30,31 @@ def python_scripts(tree: SourceTree) -> dict[str, Script]:
 def training_scripts(scripts: Mapping[str, Script]) -> list[list[str]]:
     """The names of training scripts, in groups of equal score, the best group first.
 
-    A training script imports a framework and has ``if __name__ == "__main__"``. If no script has that, the import is
-    enough. A process group, the platform's variables and the name raise a script's score; its depth lowers it. Scripts
-    with a relative import are last: they are modules of a package, and cannot be started by their path.
+    A training script imports a framework, perhaps by way of other modules of the folder, and has
+    ``if __name__ == "__main__"``. If no script has that, its own import is enough. A process group, the platform's
+    variables and the name raise a script's score; its depth lowers it. Scripts with a relative import are last: they
+    are modules of a package, and cannot be started by their path.
     """
-    importing = {name: one for name, one in scripts.items() if one.frameworks}
-    running = {name: one for name, one in importing.items() if one.has_main} or importing
+    running = {name: one for name, one in scripts.items() if one.has_main and _uses_framework(name, scripts)}
+    running = running or {name: one for name, one in scripts.items() if one.frameworks}
     groups: dict[tuple[bool, int, int], list[str]] = {}
     for name, one in sorted(running.items()):
         rank = (one.relative_import is None, _score(name, one), -name.count("/"))
         groups.setdefault(rank, []).append(name)
     return [groups[rank] for rank in sorted(groups, reverse=True)]
+
+
+def _uses_framework(entry: str, scripts: Mapping[str, Script]) -> bool:
+    known, waiting = {entry}, [entry]
+    while waiting:
+        name = waiting.pop()
+        if scripts[name].frameworks:
+            return True
+        imported = (file for one in scripts[name].imports for file in files_of(one.name, name, entry))
+        new = {file for file in imported if file in scripts} - known
+        known |= new
+        waiting += new
+    return False
 
 
 def unreadable(scripts: Mapping[str, Script]) -> Sequence[str]:

@@ -59,11 +59,11 @@ def choose_engine(
     not, or the script's process groups use NCCL on GPUs.
 
     Args:
-        backends: the script's calls that start a process group.
+        backends: the script's calls that start a process group. One without a backend uses NCCL for GPUs.
         options: its command line options. If one has the default nccl, a backend that is not known is NCCL.
     """
     default = frozenset({"nccl"} if any(one.default == "nccl" for one in options) else ())
-    each = [frozenset() if one.omitted else one.values or default for one in backends]
+    each = [frozenset({"nccl"}) if one.omitted else one.values or default for one in backends]
     if each and all("nccl" in one and one <= {"nccl", "gloo"} for one in each):
         return "nccl"
     required = requirements.package(*_PACKAGES[framework])
@@ -94,8 +94,10 @@ def choose_build(
         best = _newest(framework, old_module)
         reason = f"the newest with CUDA 11 and AWS's library{' with its own module' if old_module else ''}"
     required = requirements.package(*_PACKAGES[framework])
-    if required is None or required.pin is None:
+    if required is None:
         return Choice(best, "strict", reason, _cuda(best, engine))
+    if required.pin is None:
+        return _allowed(best, reason, engine, required)
     pinned = _pinned(framework, required)
     refusal = _refusal(required, pinned, engine)
     if pinned is None or refusal:
@@ -104,6 +106,24 @@ def choose_build(
     cuda = _cuda(pinned, engine)
     is_strict = is_cuda_11(cuda) or engine in TORCH_DISTRIBUTED
     return Choice(pinned, "strict" if is_strict else "extended", where, cuda)
+
+
+def _allowed(best: Build, reason: str, engine: Engine, required: Requirement) -> Choice:
+    """``best``, or the newest build that the requirement allows, if it does not allow ``best``."""
+    others = [one for one in builds(best.framework) if required.allows(one.version) and not _refuses(one, engine)]
+    if required.allows(best.version) or not others:
+        return Choice(best, "strict", reason, _cuda(best, engine))
+    cuda = {one.version: _cuda(one, engine) for one in others}
+    allowed = [one for one in others if is_cuda_11(cuda[one.version]) or engine in TORCH_DISTRIBUTED]
+    newest = (allowed or others)[-1]
+    where = f"the newest that {REQUIREMENTS_FILE}, line {required.line}, allows"
+    return Choice(newest, "strict" if allowed else "extended", where, cuda[newest.version])
+
+
+def _refuses(build_: Build, engine: Engine) -> bool:
+    if engine == "native":
+        return native_image(build_.framework, build_.version) != build_.version
+    return engine == "smdistributed" and build_.smddp is None
 
 
 def _pinned(framework: str, required: Requirement | None) -> Build | None:

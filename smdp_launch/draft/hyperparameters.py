@@ -18,6 +18,8 @@ MAX_VALUE = 2500
 _REFUSED = "the script does not accept the form in which SageMaker passes it"
 _COMPUTED = "its default cannot be read from the script"
 _NO_DEFAULT = "the script has no default; write a value to pass it"
+#: Numbers that launchers such as torchrun pass in variables.
+_OF_THE_PROCESS = frozenset({"local_rank", "rank", "node_rank", "world_size"})
 _NUMBERS = {"int": (int,), "float": (int, float)}
 
 
@@ -70,8 +72,9 @@ def _value(option: Option) -> Value:
 
 def _unfit(option: Option) -> str | None:
     """The reason why the script would not get its own default if SageMaker passed it as text; None if it would."""
-    if option.name.startswith("sagemaker_"):
-        return "names that start with sagemaker_ are reserved for the launcher"
+    reserved = _reserved(option.name)
+    if reserved is not None:
+        return reserved
     if option.kind == "flag":
         return "a flag: SageMaker passes every name with a value, which a flag does not accept"
     if option.default is None:
@@ -81,6 +84,14 @@ def _unfit(option: Option) -> str | None:
     if len(json.dumps(option.default, ensure_ascii=False)) > MAX_VALUE:
         return f"longer than the {MAX_VALUE} characters that SageMaker passes"
     return _changed_by_text(option)
+
+
+def _reserved(name: str) -> str | None:
+    if name.startswith("sagemaker_"):
+        return "names that start with sagemaker_ are reserved for the launcher"
+    if name.replace("-", "_") in _OF_THE_PROCESS:
+        return "each process gets a value of its own, in the variable of this name in capital letters"
+    return None
 
 
 def _changed_by_text(option: Option) -> str | None:

@@ -267,16 +267,18 @@ def _install(program: Program, environ: Mapping[str, str], console: Console, sig
 
 
 def _host_environ(facts: Facts, layout: Layout, master: Master, token: str | None, console: Console) -> dict[str, str]:
-    variables = {
+    defaults = {
         **default_variables(facts.contract, layout, facts.devices, facts.environ, console.say),
         # The platform uploads this folder with the job's output, after a failure too. The engine writes its flight
         # records there when a group fails.
         "SMDP_TRACE_DIR": str(facts.tree.output_data / "flight"),
-        **facts.environ,
-        **exported_variables(facts.contract, facts.environ, console.say),
+    }
+    of_job = {
         **toolkit_variables(facts),
         **sm_variables(facts),
         **host_variables(facts.contract, layout, master),
         **({_TOKEN: token} if token else {}),
     }
+    exported = exported_variables(facts.contract, facts.environ, {*defaults, *of_job}, console.say)
+    variables = {**defaults, **facts.environ, **exported, **of_job}
     return valid_variables(with_code_on_path(variables, facts.tree.code), console.say)

@@ -56,11 +56,11 @@ class Program:
     def _check_interpreter(self) -> None:
         """The kernel's own error for an absent interpreter is that of an absent program."""
         line = self._first_line()
+        if not line.startswith(b"\x7fELF") and line.endswith((b"\r", b"\r\n")):
+            raise ProgramError(f"{self.name} has Windows line ends: save it with the line ends of Linux (LF).")
         words = line[2:].split()
         if not line.startswith(b"#!") or not words:
             return
-        if line.endswith((b"\r", b"\r\n")):
-            raise ProgramError(f"{self.name} has Windows line ends: save it with the line ends of Linux (LF).")
         interpreter = os.fsdecode(words[0])
         if not os.path.exists(self.code / interpreter):  # noqa: PTH110 (Path.exists raises PermissionError)
             raise ProgramError(f"{self.name} names the interpreter {interpreter}, which this image does not have.")

@@ -46,6 +46,7 @@ def test_command_without_interpreter_line_runs_in_the_shell(code: Path) -> None:
     ("content", "reason"),
     [
         (b"#!/bin/sh\r\necho hello\r\n", r"run\.sh has Windows line ends"),
+        (b"set -e\r\necho hello\r\n", r"run\.sh has Windows line ends"),
         (b"#!/usr/bin/env python3\r\n", r"run\.sh has Windows line ends"),
         (b"#! /no/such/zsh -e\n", r"run\.sh names the interpreter /no/such/zsh, which this image does not have"),
         (b"#!no-such-file\n", r"run\.sh names the interpreter no-such-file,"),
@@ -58,7 +59,7 @@ def test_command_whose_interpreter_does_not_exist_is_refused(code: Path, content
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"#!", b"#!\n", b"#!/bin/sh", b"#! ./own\n", b"\x7fELF\r\n", b"echo hello\r\n"]
+    "content", [b"", b"#!", b"#!\n", b"#!/bin/sh", b"#! ./own\n", b"\x7fELF\r\n", b"echo hello\n"]
 )
 def test_other_first_lines_of_a_command_are_accepted(code: Path, content: bytes) -> None:
     put(code, "own")

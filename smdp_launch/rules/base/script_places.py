@@ -7,6 +7,12 @@ from smdp_launch.rules.base.facts import Facts
 from smdp_launch.source.syntax.tree import Mark
 
 
+def whole_line(facts: Facts, name: str, line: int) -> Mark:
+    """The text of a line of the training script ``name``."""
+    text = facts.scripts[name].lines[line - 1]
+    return Mark(line, len(text) - len(text.lstrip()) + 1, len(text.rstrip()) + 1)
+
+
 def place(facts: Facts, name: str, mark: Mark) -> Span:
     """``mark`` in the script ``name`` of the source folder, for training or for serving."""
     lines = (facts.scripts if name in facts.scripts else facts.serve_scripts)[name].lines

@@ -97,5 +97,5 @@ _NOT_STARTED = {
     "notebook": "is a notebook, which the container would start as a shell script",
     "unmarked python": "is Python, but without the suffix .py the container starts it as a shell script",
     "data": "is neither Python nor a shell script: the container would start it as a shell script",
-    "crlf": "has a carriage return at the end of its first line, so the kernel cannot find the interpreter",
+    "crlf": "has a carriage return at the end of its first line, as lines of Windows do: the container cannot start it",
 }

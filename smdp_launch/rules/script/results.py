@@ -13,6 +13,7 @@ from smdp_launch.rules.base.script_places import place
 _UPLOADED = re.compile(
     r"\b(SM|SMDP|SAGEMAKER)_|/opt/ml|smdp_engine|sagemaker|chdir|symlink"
     r"|upload|log_artifact|log_model|push_to_hub|add_file|add_dir|put_object"
+    r"|\b(boto3?|s3fs|fsspec|gcsfs|adlfs|smart_open|cloudpathlib|wandb\.save)\b|(s3|gs|hf)://"
 )
 _OUTPUT = re.compile(r"(out|save|model|checkpoint|ckpt|result).*(dir|path|folder)", re.IGNORECASE)
 

@@ -17,7 +17,7 @@ from smdp_launch.rules.base import image_contents
 from smdp_launch.rules.base.channel_uses import unread_channels
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 from smdp_launch.rules.base.instance_types import workers_are_known
-from smdp_launch.rules.base.script_places import place
+from smdp_launch.rules.base.script_places import place, whole_line
 from smdp_launch.rules.script.tensorflow import help_to_average
 from smdp_launch.rules.script.tensorflow_library import GUIDE
 from smdp_launch.source.commandline.options import Option
@@ -173,7 +173,7 @@ def _other_backend(facts: Facts, name: str, one: Backend) -> Problem | None:
         help_ = f"write {backend}" if is_enough else f"write {backend}, and change {name} to accept and import it"
         return Problem((*_HYPERPARAMETERS, key), message, help_, replacement=backend if is_enough else None)
     if one.option is not None:
-        mark = _whole_line(facts, name, one.option.line)
+        mark = whole_line(facts, name, one.option.line)
         help_ = f"write {backend} as the default, or `{one.option.name}: {backend}` in the job file"
         return _problem(facts, name, mark, message, help_)
     return _problem(facts, name, one.mark, message, help_)
@@ -185,11 +185,6 @@ def _hyperparameter(facts: Facts, option: Option | None) -> str | None:
         return None
     wanted = option.name.replace("-", "_")
     return next((one for one in facts.spec.script.hyperparameters if one.replace("-", "_") == wanted), None)
-
-
-def _whole_line(facts: Facts, name: str, line: int) -> Mark:
-    text = facts.scripts[name].lines[line - 1]
-    return Mark(line, len(text) - len(text.lstrip()) + 1, len(text.rstrip()) + 1)
 
 
 def _unregistered(facts: Facts) -> Iterator[Problem]:

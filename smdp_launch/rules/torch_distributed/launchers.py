@@ -89,7 +89,7 @@ def deepspeed_configuration(facts: Facts) -> Iterator[Problem]:
 def entry_for_torchrun(facts: Facts) -> Iterator[Problem]:
     named, entry = image_contents.image(facts), facts.spec.script.entry
     is_aws = facts.spec.image is None or (named is not None and named.is_aws)
-    if not (_applies(facts) and is_aws):
+    if not (_applies(facts) and is_aws) or facts.local:
         return
     if entry.endswith(".py") and facts.source is not None and facts.source.file("setup.py") is not None:
         message = (
@@ -97,7 +97,7 @@ def entry_for_torchrun(facts: Facts) -> Iterator[Problem]:
         )
         help_ = f"add the line /setup.py to {IGNORE_FILE}, or move setup.py into a subfolder"
         yield Problem(("script", "source"), message, help_)
-    if not facts.local and not entry.endswith(".py"):
+    if not entry.endswith(".py"):
         message = f"AWS's toolkit starts torchrun only with a .py file, not with {entry}"
         help_ = "name the Python file that the script starts, with its arguments as `hyperparameters`"
         yield Problem(("script", "entry"), message, help_)

@@ -171,13 +171,10 @@ def command_line(modules: Mapping[str, Declarations], complete: bool) -> Command
     """
     if any(one.is_unknown for one in modules.values()):
         return None
+    modules = {name: modules[name] for name in parsing_modules(modules)}
     entry = next(iter(modules), None)
     styles = {one.style for one in modules.values() if one.style is not None}
-
-    def runs(name: str, is_main: bool, function: str | None) -> bool:
-        return name == entry if is_main else function is None or _is_used(function, name, modules)
-
-    reading = [one for name, each in modules.items() for one in each.reading if runs(name, one.is_main, one.function)]
+    reading = [one for name, each in modules.items() for one in each.reading if _runs(one, name, modules)]
     if len(styles) != 1 or not reading:
         return None
     parsers = [one for name, each in modules.items() for one in each.parsers if name == entry or not one.is_main]
@@ -207,6 +204,22 @@ def command_line(modules: Mapping[str, Declarations], complete: bool) -> Command
             for one in each.subcommands
         ),
     )
+
+
+def parsing_modules(modules: Mapping[str, Declarations]) -> list[str]:
+    """The names of ``modules``, without those with a parser of their own that a run of the entry point, the first of
+    them, never lets parse the command line."""
+    return [
+        name
+        for number, (name, one) in enumerate(modules.items())
+        if number == 0 or not (one.parsers and one.reading) or any(_runs(each, name, modules) for each in one.reading)
+    ]
+
+
+def _runs(one: Parser, module: str, modules: Mapping[str, Declarations]) -> bool:
+    if one.is_main:
+        return module == next(iter(modules))
+    return one.function is None or _is_used(one.function, module, modules)
 
 
 def _is_used(function: str, module: str, modules: Mapping[str, Declarations]) -> bool:

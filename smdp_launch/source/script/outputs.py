@@ -36,14 +36,17 @@ def output_folders(folder: Path, entry: str) -> frozenset[str]:
 
 
 def names_output_folder(tree: SourceTree) -> bool:
-    """Whether a configuration file names a path below /opt/ml, or a variable of the platform."""
+    """Whether a configuration file of the script names a path below /opt/ml, or a variable of the platform. The job
+    file, which may be in the source folder, is none of its files."""
     files = (one for one in tree.files if one.name.endswith(_CONFIGURATIONS) and one.size <= MAX_SCRIPT)
     return any(_names_output_folder(one.path) for one in islice(files, _MOST_CONFIGURATIONS))
 
 
 def _names_output_folder(path: Path) -> bool:
     try:
-        return re.search(rb"/opt/ml|\bSM_", path.read_bytes()) is not None
+        text = path.read_bytes()
+        is_job_file = re.search(rb"^schema:", text, re.MULTILINE) and re.search(rb"^script:", text, re.MULTILINE)
+        return not is_job_file and re.search(rb"/opt/ml|\bSM_", text) is not None
     except OSError:
         return False
 

@@ -178,15 +178,15 @@ def entry_kind(path: Path) -> EntryKind:
     except OSError:
         return "shell"  # another rule reports files that cannot be read
     first = head.partition(b"\n")[0]
-    if first.startswith(b"#!"):
-        return "crlf" if first.endswith(b"\r") else "executable"
-    if head.startswith(b"\x7fELF"):
-        return "executable"
+    if head.startswith((b"#!", b"\x7fELF")):
+        return "crlf" if head.startswith(b"#!") and first.endswith(b"\r") else "executable"
     if path.suffix == ".ipynb":
         return "notebook"
-    if path.suffix in _SHELL_SUFFIXES:
-        return "unmarked python" if not path.suffix and _imports_modules(head) else "shell"
-    return "data"
+    if path.suffix not in _SHELL_SUFFIXES:
+        return "data"
+    if not path.suffix and _imports_modules(head):
+        return "unmarked python"
+    return "crlf" if first.endswith(b"\r") else "shell"
 
 
 _HEAD = 64 << 10

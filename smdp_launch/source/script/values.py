@@ -39,9 +39,19 @@ class Values:
         option = self.option(node)
         if option is not None:
             return frozenset({option.default}) if isinstance(option.default, str) else frozenset()
-        if isinstance(node, ast.Name) and node.id not in self._parameters:
-            assigned = self._assigned.get(node.id, [])
-            return frozenset() if any(isinstance(one, ast.Name) for one in assigned) else self._union(assigned)
+        if isinstance(node, ast.Attribute) or (isinstance(node, ast.Name) and node.id not in self._parameters):
+            assigned = self._assigned.get(tail(node), [])
+            is_simple = not any(isinstance(one, ast.Name | ast.Attribute) for one in assigned)
+            return self._union(assigned) if is_simple else frozenset()
+        return self._of_mapping(node)
+
+    def _of_mapping(self, node: ast.expr) -> frozenset[str]:
+        """The texts of ``{...}[key]``, and of ``{...}.get(key, default)``."""
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Dict):
+            return self._union(node.value.values)
+        is_get = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get"
+        if is_get and isinstance(node.func.value, ast.Dict):  # type: ignore[attr-defined]
+            return self._union([*node.func.value.values, *node.args[1:]])  # type: ignore[attr-defined]
         return frozenset()
 
     def number(self, node: ast.expr) -> int | None:

@@ -160,7 +160,7 @@ PARSED = (
         ('def start(backend):\n    dist.init_process_group(backend)\nstart("nccl")', "native"),
         ('dist.init_process_group("gloo")', "native"),
         ('dist.init_process_group("smddp")', "native"),
-        ("dist.init_process_group()", "native"),
+        ("dist.init_process_group()", "nccl"),
     ],
 )
 def test_script_with_nccl_gets_the_engine_nccl(tmp_path: Path, start: str, engine: str) -> None:

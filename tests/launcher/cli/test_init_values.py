@@ -153,6 +153,9 @@ torch.distributed.init_process_group("nccl")
         ("-m tiny.train", '"$@"', ["epochs"], ""),
         ("src/tiny/train.py", "$*", ["epochs"], ""),
         ("train.py", "", [], ', without "$@": init writes no hyperparameters'),
+        ("/opt/ml/code/src/tiny/train.py", "${@}", ["epochs"], ""),
+        ('"$(dirname $0)/src/tiny/train.py"', '"$@"', ["epochs"], ""),
+        ("-W ignore $HERE/src/tiny/train.py", '"$@" | tee log', ["epochs"], ""),
     ],
 )
 def test_shell_script_is_followed_to_the_python_file_that_it_starts(
@@ -162,9 +165,34 @@ def test_shell_script_is_followed_to_the_python_file_that_it_starts(
     (tmp_path / "src" / "tiny" / "train.py").write_text(OPTIONS)
     (tmp_path / "train.sh").write_text(SHELL.format(command, passed))
     draft = make_draft(scan_source(tmp_path), "train.sh", tmp_path / "job.yaml", None, None)
-    assert (draft.entry, draft.engine) == ("train.sh", "nccl")
+    assert (draft.entry, draft.engine) == ("train.sh", "native")
     assert [one.name for one in draft.hyperparameters] == hyperparameters
-    assert draft.notes == (f"train.sh is a shell script that starts src/tiny/train.py{rest}",)
+    assert draft.notes == (
+        f"train.sh is a shell script that starts src/tiny/train.py{rest}",
+        "engine: native, because AWS's images start nccl only with a .py file, not with train.sh",
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "launcher"),
+    [
+        ("python3.10 train.py", None),
+        ("CUDA_VISIBLE_DEVICES=0 /opt/conda/bin/python train.py", None),
+        ("cd /opt/ml/code && exec python train.py", None),
+        ("torchrun --nproc_per_node 8 --standalone train.py", "torchrun"),
+        ("python -m torch.distributed.launch --nproc_per_node=8 train.py", "torch.distributed.launch"),
+        ("python -m torch.distributed.run -m train", "torch.distributed.run"),
+        ("accelerate launch --num_processes 8 train.py", "accelerate launch"),
+        ("deepspeed train.py", "deepspeed"),
+    ],
+)
+def test_commands_that_start_python_are_followed(tmp_path: Path, command: str, launcher: str | None) -> None:
+    (tmp_path / "train.py").write_text(OPTIONS)
+    (tmp_path / "train").write_text(f'#!/usr/bin/env bash\npip install x.py\n{command} --config a "$@"\n')
+    draft = make_draft(scan_source(tmp_path), "train", tmp_path / "job.yaml", None, None)
+    assert [one.name for one in draft.hyperparameters] == ["epochs"]
+    rest = f" with {launcher}, in each worker of the job: pass --entry train.py instead" if launcher else ""
+    assert draft.notes[0] == f"train is a shell script that starts train.py{rest}"
 
 
 @pytest.mark.parametrize("command", ["-m other.train", "$SCRIPT", "a.py\npython b.py"])

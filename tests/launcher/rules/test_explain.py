@@ -28,7 +28,7 @@ ELSEWHERE |= dict.fromkeys(("SMDP430", "SMDP439", "SMDP452", "SMDP456", "SMDP457
 ELSEWHERE |= {f"SMDP{number}": "src/train.py" for number in range(440, 449)} | dict.fromkeys(
     ("SMDP449", "SMDP458"), "src/requirements.txt"
 )
-ELSEWHERE |= dict.fromkeys(("SMDP465", "SMDP466", "SMDP518"), "src/train.py")
+ELSEWHERE |= dict.fromkeys(("SMDP465", "SMDP466", "SMDP468", "SMDP518"), "src/train.py")
 ELSEWHERE |= dict.fromkeys(("SMDP343", "SMDP462", "SMDP464", "SMDP827", "SMDP828"), "src/inference.py")
 ELSEWHERE |= dict.fromkeys(("SMDP825", "SMDP826"), "src/train.py")
 

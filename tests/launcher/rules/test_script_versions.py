@@ -1,4 +1,4 @@
-"""The rules about saved models, needed versions and the hosts of Lightning (SMDP465 to SMDP467)."""
+"""The rules about saved models, needed versions, the hosts of Lightning and the local rank (SMDP465 to SMDP468)."""
 
 from __future__ import annotations
 
@@ -66,6 +66,9 @@ def test_option_with_the_folder_is_in_the_help(tmp_path: Path) -> None:
         (f"{DIRECTORY}p.parse_args()\n{SAVE}", "{epochs: 2, output_dir: /opt/ml/model}"),
         (f"{SAVE}import os\nos.environ['SM_MODEL_DIR']\n", EPOCHS),
         (f"{SAVE}folder = '/opt/ml/checkpoints'\n", EPOCHS),
+        (f"{SAVE}import wandb\nwandb.save('model.pt')\n", EPOCHS),
+        (f"{SAVE}import s3fs\ns3fs.S3FileSystem().put('model.pt', 'bucket/model.pt')\n", EPOCHS),
+        (f"{SAVE}open_file('s3://bucket/model.pt', 'wb')\n", EPOCHS),
         (f"{SAVE}from smdp_engine import checkpoint\n", EPOCHS),
         ("import io, torch\ntorch.save({}, io.BytesIO())\n", EPOCHS),
         ("import torch\nprint(torch.__version__)\n", EPOCHS),
@@ -119,3 +122,28 @@ def test_nodes_of_lightning_are_the_hosts_of_the_job(tmp_path: Path, nodes: int,
     renamed = NODES.replace("--num_nodes", "--hosts").replace(".num_nodes", ".hosts")
     assert codes(reported(tmp_path, renamed, [(EPOCHS, f"{{epochs: 2, hosts: {nodes}}}")])) == expected
     assert "SMDP467" not in codes(reported(tmp_path, NODES.replace("lightning", "other"), job))
+
+
+LOCAL_RANK = f"{OPTION.format('local_rank', 'type=int, default=0')}args = p.parse_args()\nimport torch\n"
+SET_DEVICE = "torch.cuda.set_device(args.local_rank)\n"
+
+
+def test_local_rank_from_the_command_line_is_reported(tmp_path: Path) -> None:
+    (one,) = (one for one in reported(tmp_path, LOCAL_RANK + SET_DEVICE) if one.code == "SMDP468")
+    assert one.text == "p.add_argument('--local_rank', type=int, default=0)"
+    assert one.span is not None
+    assert one.span.line == 4
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        f"{LOCAL_RANK}print(args.local_rank)\n",
+        f"{LOCAL_RANK}import os\nargs.local_rank = int(os.environ['LOCAL_RANK'])\n{SET_DEVICE}",
+        f"{LOCAL_RANK}args.local_rank = args.rank % 8\n{SET_DEVICE}",
+        f"import deepspeed\n{LOCAL_RANK}{SET_DEVICE}",
+        f"import torch\nclass Args:\n    local_rank = 0\nargs = Args()\n{SET_DEVICE}",
+    ],
+)
+def test_local_rank_from_elsewhere_is_not_reported(tmp_path: Path, script: str) -> None:
+    assert "SMDP468" not in codes(reported(tmp_path, script))

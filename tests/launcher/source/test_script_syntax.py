@@ -135,6 +135,7 @@ def test_hostile_script_gives_diagnostic_or_none(tmp_path: Path, script: bytes) 
         ("train.yaml", b"epochs: 3\n", "is neither Python nor a shell script"),
         ("train", b"import torch\n", "is Python, but without the suffix .py"),
         ("train.sh", b"#!/bin/bash\r\n", "has a carriage return at the end of its first line"),
+        ("train.sh", b"set -e\r\npython train.py\r\n", "has a carriage return at the end of its first line"),
     ],
 )
 def test_entry_point_that_container_cannot_start_is_reported(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Callable, Mapping
+from typing import Callable, Container, Mapping
 
 from smdp_entrypoint.contract.platform_files import Contract
 
 _NAMES = ("sagemaker_distributed_dataparallel_custom_mpi_options", "sagemaker_mpi_custom_mpi_options")
 
 
-def exported_variables(contract: Contract, environ: Mapping[str, str], say: Callable[[str], None]) -> dict[str, str]:
+def exported_variables(
+    contract: Contract, environ: Mapping[str, str], given: Container[str], say: Callable[[str], None]
+) -> dict[str, str]:
     """The variables of `-x NAME=VALUE`, `-x NAME` (the value in `environ`) and the AWS toolkit's own `--NCCL_DEBUG
-    VALUE`; a log line lists the other options, and another one the names that are not in `environ`. Options are split
-    at white space, without quoting, as in the toolkit."""
+    VALUE`; a log line lists the other options, and another one the names that are neither in `environ` nor among the
+    variables `given` to all workers. Options are split at white space, without quoting, as in the toolkit."""
     variables: dict[str, str] = {}
     unused: list[str] = []
     unset: list[str] = []
@@ -20,6 +22,7 @@ def exported_variables(contract: Contract, environ: Mapping[str, str], say: Call
         words = str(contract.hyperparameters.framework.get(name) or "").split()
         while words:
             _parse_option(words, variables, unused, unset, environ)
+    unset = [name for name in unset if name not in given]
     if unset:
         say(f"the custom MPI options export variables that are not set: {' '.join(unset)}")
     if unused:
