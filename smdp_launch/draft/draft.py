@@ -17,7 +17,7 @@ from smdp_launch.draft.hyperparameters import Hyperparameter, hyperparameters
 from smdp_launch.draft.needed_versions import needs
 from smdp_launch.draft.shell import Started, channels_of_settings, is_shell, started_by
 from smdp_launch.jobfile.model.types import MAX_NAME
-from smdp_launch.request.hyperparameters import script_arguments
+from smdp_launch.request.hyperparameters import changed_by_shell, script_arguments
 from smdp_launch.source.commandline.arguments import CommandLine, parsing_modules
 from smdp_launch.source.commandline.options import Option, Value, is_taken_for_an_option
 from smdp_launch.source.ignore import IGNORE_FILE
@@ -31,6 +31,9 @@ from smdp_launch.source.script.script import Script
 _MAX_CHANNELS = 20
 #: Of the draft.
 HOSTS = 2
+_OF_SHELL = "the toolkit in AWS's images may pass it through a shell, which changes this value"
+#: Options with the path of all data.
+_DATA_PATH = re.compile(r"(train(ing)?[-_])?data(set)?[-_]?(path|dir|root|folder|directory)", re.IGNORECASE)
 _SHELL_ENGINE = "engine: native, because AWS's images start {1} only with a .py file, not with {0}"
 #: The oldest Python of the images for PyTorch 2.
 _PYTHON = (3, 10)
@@ -42,6 +45,7 @@ class Draft:
 
     Args:
         source: the source folder, relative to the job file.
+        reads_channels: the script, or a file with its settings, names the channels.
         local: channel to its local data, relative to the job file.
         notes: sentences about the folder for the user.
     """
@@ -53,6 +57,7 @@ class Draft:
     source: str
     hyperparameters: tuple[Hyperparameter, ...]
     channels: tuple[str, ...]
+    reads_channels: bool
     local: Mapping[str, str]
     keeps_checkpoints: bool
     notes: tuple[str, ...]
@@ -84,6 +89,7 @@ def make_draft(tree: SourceTree, entry: str, job_file: Path, engine: Engine | No
     selected = engine or ("native" if is_for_shell else fits)
     named = list(dict.fromkeys(one for script in read for one in script.channels))
     channels = (named or channels_of_settings(tree, entry))[:_MAX_CHANNELS]
+    reads_channels = bool(channels)
     data = find_data(channels or ["train"], [home, tree.folder.absolute()])
     program = Program(scripts)
     needed = list(needs(program, requirements, _PYTHON)) if framework == "pytorch" else []
@@ -95,15 +101,18 @@ def make_draft(tree: SourceTree, entry: str, job_file: Path, engine: Engine | No
         choice=choose_build(framework, selected, library, requirements, needed),
         entry=entry,
         source=relative(tree.folder, home),
-        hyperparameters=tuple(_for_hosts(hyperparameters(declared, _refused(line)), program)),
+        hyperparameters=tuple(
+            _for_job(hyperparameters(declared, _refused(line)), program, selected, [] if reads_channels else channels)
+        ),
         channels=tuple(channels),
+        reads_channels=reads_channels,
         local={channel: relative(path, home) for channel, path in data.items()},
         keeps_checkpoints=any(one.keeps_checkpoints for one in read),
         notes=(
             *([_shell_note(entry, started)] if is_script else ()),
             *([_SHELL_ENGINE.format(entry, fits)] if is_for_shell and engine is None else ()),
             *(f"not analyzed: {one}" for one in unreadable(scripts)),
-            *_uploaded_twice(tree, data),
+            *(_uploaded_twice(tree, data, read) if reads_channels else ()),
         ),
     )
 
@@ -117,11 +126,29 @@ def _shell_note(entry: str, started: Started | None) -> str:
     return f"{entry} is a shell script that starts {started.name}{rest}"
 
 
-def _for_hosts(passed: Iterable[Hyperparameter], program: Program) -> Iterator[Hyperparameter]:
-    """The hyperparameters, with the draft's number of hosts for Lightning."""
+def _for_job(
+    passed: Iterable[Hyperparameter], program: Program, engine: Engine, channels: Sequence[str]
+) -> Iterator[Hyperparameter]:
+    """The hyperparameters, with the draft's number of hosts for Lightning, and the folder of the only channel for a
+    path to data. Those that AWS's toolkit may change are not passed: the script has the default itself.
+
+    Args:
+        channels: those whose folders the script does not find by itself.
+    """
     for one in passed:
         is_nodes = one.name == program.nodes_of_lightning and one.value == 1
-        yield replace(one, value=HOSTS) if is_nodes else one
+        if is_nodes:
+            yield replace(one, value=HOSTS)
+        elif len(channels) == 1 and isinstance(one.value, str) and _DATA_PATH.fullmatch(one.name) and not one.unfit:
+            yield replace(one, value=f"/opt/ml/input/data/{channels[0]}", help="the data of the channel")
+        elif (
+            one.unfit is None
+            and engine in TORCH_DISTRIBUTED
+            and changed_by_shell(script_arguments({"x": one.value})[1])
+        ):
+            yield replace(one, unfit=_OF_SHELL)
+        else:
+            yield one
 
 
 def job_name(folder: str) -> str:
@@ -168,8 +195,10 @@ def _refused(line: CommandLine | None) -> Callable[[str, Value], bool]:
     return is_refused
 
 
-def _uploaded_twice(tree: SourceTree, data: Mapping[str, Path]) -> list[str]:
-    """Notes about data that every host would get twice: with the source, and as a channel."""
+def _uploaded_twice(tree: SourceTree, data: Mapping[str, Path], scripts: Sequence[Script]) -> list[str]:
+    """Notes about data that every host would get twice: with the source, and as a channel. No script names its
+    folder."""
+    text = "\n".join(line for one in scripts for line in one.lines)
     folder = tree.folder.resolve()
     inside = {path.resolve(): channel for channel, path in data.items() if folder in path.resolve().parents}
     names = {path.relative_to(folder).as_posix(): channel for path, channel in inside.items()}
@@ -177,4 +206,5 @@ def _uploaded_twice(tree: SourceTree, data: Mapping[str, Path]) -> list[str]:
         f"{name}/ is the data of channel {channel} and is also uploaded with the source; list it in {IGNORE_FILE}"
         for name, channel in names.items()
         if any(one.name.startswith(f"{name}/") for one in tree.files)
+        and re.search(rf"[\"'/]{re.escape(name)}[\"'/]", text) is None
     ]

@@ -89,8 +89,10 @@ def _compute(draft: Draft) -> Iterator[str]:
 def _places(draft: Draft) -> Iterator[str]:
     bucket = f"{placeholders.BUCKET}/{draft.name}"
     yield "# Fill in: your buckets."
-    if draft.channels:
+    if draft.channels and draft.reads_channels:
         yield "channels: # the script reads the path of each from SM_CHANNEL_<NAME>"
+    elif draft.channels:
+        yield "channels: # pass the script the folder of each, /opt/ml/input/data/<name>"
     for channel in draft.channels:
         yield f"  {key(channel)}:"
         yield f"    s3: {to_yaml(f'{bucket}/{channel}')}"

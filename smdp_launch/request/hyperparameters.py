@@ -7,9 +7,13 @@ The containers decode JSON and keep the raw text if that fails, so a value keeps
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 
 from pydantic import JsonValue
+
+_QUOTED = re.compile(r"'[^']+'|\"[^\"$`\\]+\"")
+_SHELL = re.compile(r"[\s|&;<>()$`\\\"'*?]|^[#~]")
 
 
 def encode(values: Mapping[str, JsonValue]) -> dict[str, str]:
@@ -29,6 +33,14 @@ def script_arguments(values: Mapping[str, JsonValue]) -> list[str]:
     for name, value in sorted(values.items()):
         arguments += [f"-{name}" if len(name) == 1 else f"--{name}", _argument(value)]
     return arguments
+
+
+def changed_by_shell(text: str) -> bool:
+    """Whether a shell changes an argument that it gets without quotes: it is empty, or has blanks or characters with a
+    meaning. A text in quotes of its own is meant for a shell."""
+    if _QUOTED.fullmatch(text):
+        return False
+    return not text or _SHELL.search(text) is not None
 
 
 def _argument(value: JsonValue) -> str:

@@ -58,9 +58,7 @@ def test_command_whose_interpreter_does_not_exist_is_refused(code: Path, content
         find_program("run.sh", code).prepare()
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"#!", b"#!\n", b"#!/bin/sh", b"#! ./own\n", b"\x7fELF\r\n", b"echo hello\n"]
-)
+@pytest.mark.parametrize("content", [b"", b"#!", b"#!\n", b"#!/bin/sh", b"#! ./own\n", b"\x7fELF\r\n", b"echo hello\n"])
 def test_other_first_lines_of_a_command_are_accepted(code: Path, content: bytes) -> None:
     put(code, "own")
     (code / "tool").write_bytes(content)

@@ -37,7 +37,10 @@ def draft_of(found: Found, file: Path, job_file: Path, engine: Engine | None, na
     job.values["name",] = name or job_name(base if isinstance(base, str) else file.resolve().stem)
     value = job.values.get(("image",))
     image = value if isinstance(value, str) else None
-    job.region(found.region or (parsed.region if (parsed := parse_image(image or "")) is not None else None))
+    parsed = parse_image(image or "")
+    retrieved = job.retrieved.get("region", 1) if job.retrieved is not None else None
+    of_image = parsed.region if parsed is not None else retrieved if isinstance(retrieved, str) else None
+    job.region(found.region or of_image)
     _put_engine(job, found, engine, is_trainer)
     _put_framework(job, found, image)
     _put_policy(job)
@@ -127,6 +130,8 @@ def _put_framework(job: SdkJob, found: Found, image: str | None) -> None:
     version = call.get("framework_version") or call.get(f"{framework}_version")
     if not isinstance(version, str) and facts is not None:
         version = facts.version
+    if not isinstance(version, str) and job.retrieved is not None:
+        framework, version = job.retrieved.get("framework", 0), job.retrieved.get("version")
     at = ("framework", "version")
     engine = job.values["engine",]
     if not isinstance(version, str):

@@ -53,8 +53,10 @@ def read_estimator(found: Found) -> SdkJob:
     job.place(("output", "s3"), call.get("output_path"), "output")
     if job.is_on(("output", "compression"), call.get("disable_output_compression")):
         job.values["output", "compression"] = "none"
-    if call.get("checkpoint_s3_uri") is not None:
+    if call.get("checkpoint_s3_uri"):
         job.checkpoints(call.get("checkpoint_s3_uri"))
+    elif job.values.pop(("checkpoint", "path"), None):
+        job.notes.append("checkpoint is not set: without checkpoint_s3_uri, the SDK sends no checkpoint_local_path")
     if job.is_on(("spot",), call.get("use_spot_instances") or call.get("train_use_spot_instances")):
         put_spot(job, call.get("max_wait") or call.get("train_max_wait"))
     put_network(job, call.get("subnets"), call.get("security_group_ids"))

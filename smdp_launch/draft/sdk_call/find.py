@@ -95,9 +95,11 @@ def find_call(path: Path) -> Found:
     named = sorted(_named_as_in_the_sdk(tree), key=lambda one: (one.lineno, one.col_offset))
     imported = _imported(tree)
     calls = [one for one in named if _is_of_the_sdk(one, imported)]
+    recipes = [f"{_place(one.lineno, cells)} (from_recipe, which is not converted)" for one in _recipes(tree)]
     if not calls:
         what = f"{', '.join(ESTIMATORS)} or {TRAINER} of the SageMaker Python SDK"
         other = f"; {_unlike_the_sdk(named[0], cells)}" if named else ""
+        other = f"; {recipes[0]}" if recipes else other
         raise Unreadable(f"{path} has no call of {what}{other}{_but(skipped)}")
     first = calls[0]
     chain = {name: values.arguments(call) for name, call in _chained(tree, first).items()}
@@ -115,7 +117,7 @@ def find_call(path: Path) -> Found:
         _place(tuners[0].lineno, cells) if tuners else None,
         chain,
         region,
-        tuple(_place(one.lineno, cells) for one in calls[1:]),
+        (*(_place(one.lineno, cells) for one in calls[1:]), *recipes),
         tuple(skipped),
         tuple(dict.fromkeys((*lost, *values.lost))),
     )
@@ -174,6 +176,11 @@ def _named_as_in_the_sdk(tree: ast.Module) -> Iterator[ast.Call]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and tail(node.func) in (*ESTIMATORS, TRAINER):
             yield node
+
+
+def _recipes(tree: ast.Module) -> list[ast.Call]:
+    calls = (one for one in ast.walk(tree) if isinstance(one, ast.Call))
+    return sorted((one for one in calls if dotted(one.func).endswith(f"{TRAINER}.from_recipe")), key=_line)
 
 
 def _imported(tree: ast.Module) -> set[str]:

@@ -21,6 +21,7 @@ _REQUIRED = (("script", "entry"), ("compute", "instance_type"), ("compute", "ins
 _OFF = (("compute", "keep_alive"), ("compute", "retries"))
 #: What a job file and a note say in place of a secret.
 LEFT_OUT = "a secret; let the script read it from AWS Secrets Manager"
+_OF_AWS = ("pytorch", "tensorflow")
 _ROLE = re.compile(r"arn:aws[a-z\-]*:iam::\d{12}:role/[\w+=,.@\-/]+")
 _REGISTRY = re.compile(r"([\w-]+)\.dkr\.ecr\.([\w-]+)\.(.+)")
 _S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\n]*)?")
@@ -34,6 +35,7 @@ class SdkJob:
     notes: sentences for the user, about what the job file does not take over.
     left_out: fields that the job file does not have, with the comment in their place.
     unread: the expressions of required fields that cannot be read from the file.
+    retrieved: the call of ``image_uris.retrieve`` for one of AWS's images, which the job file does not name.
     """
 
     values: dict[At, Any] = field(default_factory=dict)
@@ -41,6 +43,7 @@ class SdkJob:
     notes: list[str] = field(default_factory=list)
     left_out: dict[At, str] = field(default_factory=dict)
     unread: dict[At, str] = field(default_factory=dict)
+    retrieved: Made | None = None
 
     @property
     def to_fill_in(self) -> list[str]:
@@ -92,7 +95,11 @@ class SdkJob:
             self.notes.append("checkpoint.s3: the job adds its name; `shared: true` uses the location as it is")
 
     def image(self, value: Any) -> None:
-        """Set the image; nothing for None. What is unknown in its URI becomes a placeholder."""
+        """Set the image; nothing for None and for AWS's images. What is unknown in its URI becomes a placeholder."""
+        if isinstance(value, Made) and value.get("framework", 0) in _OF_AWS and isinstance(value.get("version"), str):
+            self.retrieved = value
+            value.read.update((*value.named, *range(len(value.given))))
+            return
         if value is not None and not isinstance(value, str):
             self.comments["image",] = f"fill in; {source_of(value)}"
         if value is not None:

@@ -82,6 +82,10 @@ class Made:
         )
 
 
+#: Functions that make objects, and one that makes the URI of AWS's image.
+_OBJECTS = ("s3_input", "file_system_input")
+_IMAGE = "image_uris.retrieve"
+_FILE = Unknown("__file__")
 _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -300,9 +304,18 @@ class Values:
             return entries
         if name in ("str", "int", "float") and len(given) == 1 and isinstance(given[0], str | int | float):
             return _converted(name, given[0], node)
-        if name[:1].isupper() or name in ("s3_input", "file_system_input"):
+        if name[:1].isupper() or name in _OBJECTS or made.path.endswith(_IMAGE):
             return made
-        return Unknown(_source(node))
+        return _folder_of_file(name, given) or Unknown(_source(node))
+
+
+def _folder_of_file(name: str, given: Sequence[Any]) -> Any:
+    """The folder of the file, in which its code runs, as ``.``; None for another call."""
+    if name in ("getcwd", "cwd") and not given:
+        return "."
+    if name in ("abspath", "realpath") and len(given) == 1 and given[0] in (".", _FILE):
+        return given[0]
+    return "." if name == "dirname" and given == [_FILE] else None
 
 
 def joined(parts: Sequence[Any]) -> Any:

@@ -110,7 +110,9 @@ def fsdp_of_the_trainer(facts: Facts) -> Iterator[Problem]:
     value = facts.spec.script.hyperparameters.get("fsdp")
     if not _applies(facts) or not is_trainer or not isinstance(value, str):
         return
-    at, words = (*_HYPERPARAMETERS, "fsdp"), value.split()
+    at = (*_HYPERPARAMETERS, "fsdp")
+    # The shell of older versions of AWS's toolkit removes quotes (SMDP469).
+    words = (value[1:-1] if value[:1] in ("'", '"') and value[:1] == value[-1:] else value).split()
     wrong = [one for one in words if one.lower() not in _ZERO_FLAGS]
     modes = [one for one in words if one.lower() in _ZERO_FLAGS[:5]]
     if wrong:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -109,3 +110,57 @@ def test_job_file_does_not_count_as_a_configuration_of_the_script(tmp_path: Path
     assert not names_output_folder(scan_source(tmp_path))
     (tmp_path / "conf.yaml").write_text("out: /opt/ml/model\n")
     assert names_output_folder(scan_source(tmp_path))
+
+
+def test_value_that_a_shell_changes_is_left_to_the_script(tmp_path: Path) -> None:
+    script = """import argparse, torch
+p = argparse.ArgumentParser()
+p.add_argument("--resume", default="")
+p.add_argument("--key", default="model|module")
+p.add_argument("--opt", default="adamw")
+p.parse_args()
+"""
+    (tmp_path / "train.py").write_text(script)
+    tree = scan_source(tmp_path)
+    for engine, passed in (("nccl", ["opt"]), ("native", ["resume", "key", "opt"])):
+        draft = make_draft(tree, "train.py", tmp_path / "job.yaml", cast("Engine", engine), None)
+        assert [one.name for one in draft.hyperparameters if one.unfit is None] == passed
+
+
+def test_folder_of_the_channel_is_passed_to_a_script_that_reads_no_channel(tmp_path: Path) -> None:
+    script = """import argparse, torch
+p = argparse.ArgumentParser()
+p.add_argument("--data_path", default="/datasets01/imagenet/")
+p.add_argument("--epochs", default=3, type=int)
+torch.load(p.parse_args().data_path)
+"""
+    (tmp_path / "train.py").write_text(script)
+    draft = make_draft(scan_source(tmp_path), "train.py", tmp_path / "job.yaml", None, None)
+    assert {one.name: one.value for one in draft.hyperparameters} == {
+        "data_path": "/opt/ml/input/data/train",
+        "epochs": 3,
+    }
+    assert "channels: # pass the script the folder of each, /opt/ml/input/data/<name>\n" in job_file(draft)
+    (tmp_path / "train.py").write_text(script + "import os\nos.environ['SM_CHANNEL_TRAIN']\n")
+    draft = make_draft(scan_source(tmp_path), "train.py", tmp_path / "job.yaml", None, None)
+    assert draft.hyperparameters[0].value == "/datasets01/imagenet/"
+    assert "channels: # the script reads the path of each from SM_CHANNEL_<NAME>\n" in job_file(draft)
+
+
+@pytest.mark.parametrize(
+    ("line", "is_noted"),
+    [
+        ("os.environ['SM_CHANNEL_TRAIN']", True),
+        ("os.environ['SM_CHANNEL_TRAIN']; open('data/hyp.yaml')", False),
+        ("os.path.join('data', 'x')", False),
+        ("print(os)", False),
+    ],
+)
+def test_data_that_the_script_needs_in_the_source_is_not_to_be_ignored(
+    tmp_path: Path, line: str, is_noted: bool
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.txt").write_text("a")
+    (tmp_path / "train.py").write_text(f"import os, torch\n{line}\n")
+    draft = make_draft(scan_source(tmp_path), "train.py", tmp_path / "job.yaml", None, None)
+    assert any("list it in .smdpignore" in one for one in draft.notes) is is_noted

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from smdp_launch.errors import ExitCode
+from tests.support import command
 from tests.support.jobs.init import drafted, notes
 
 CALL = """est = PyTorch(
@@ -351,3 +352,45 @@ def test_numbers_as_keys_become_text(tmp_path: Path) -> None:
     ran, job = from_estimator(tmp_path, "est.set_hyperparameters(steps={1: [{2: 3}]})\nest.fit()\n")
     assert ran.returncode == ExitCode.OK, ran.stderr
     assert job["script"]["hyperparameters"]["steps"] == {"1": [{"2": 3}]}
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [
+        'os.path.join(os.getcwd(), "src")',
+        'f"{os.getcwd()}/src"',
+        'os.path.join(os.path.dirname(os.path.abspath(__file__)), "src")',
+    ],
+)
+def test_folder_of_the_file_is_known(tmp_path: Path, folder: str) -> None:
+    text = f"import os\n{CALL.replace('MORE', '')}est.fit()\n".replace('source_dir="src"', f"source_dir={folder}")
+    ran, job = drafted(tmp_path, "x.py", text)
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    assert job["script"]["source"] == "src"
+
+
+def test_image_of_aws_gives_version_and_region(tmp_path: Path) -> None:
+    image = 'sagemaker.image_uris.retrieve("pytorch", region="us-west-2", version="2.6.0", image_scope="training")'
+    text = TRAINER.replace('"123456789012.dkr.ecr.us-east-1.amazonaws.com/x:1"', image) + INPUT
+    ran, job = drafted(tmp_path, "x.py", f"import sagemaker\n{text}")
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    assert (job["framework"]["version"], job["region"], "image" in job) == ("2.6.0", "us-west-2", False)
+    assert rest(ran) == []
+
+
+def test_recipe_is_named(tmp_path: Path) -> None:
+    recipe = "one = ModelTrainer.from_recipe(training_recipe='x', compute=c)\n"
+    ran, job = drafted(tmp_path, "x.py", recipe + TRAINER + INPUT)
+    assert "others: line 1 (from_recipe, which is not converted)" in " ".join(notes(ran))
+    assert job["script"]["entry"] == "train.py"
+    (tmp_path / "y.py").write_text(f"from sagemaker.train import ModelTrainer\n{recipe}")
+    ran = command.run(tmp_path, "init", "--from", "y.py", "--force")
+    assert "line 2 (from_recipe, which is not converted)" in ran.stderr
+
+
+@pytest.mark.parametrize("path", ['""', '"/opt/ml/checkpoints"'])
+def test_local_path_of_checkpoints_without_a_location_is_left_out(tmp_path: Path, path: str) -> None:
+    ran, job = from_estimator(tmp_path, "est.fit()\n", f"checkpoint_local_path={path}, checkpoint_s3_uri=None,")
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    assert "checkpoint" not in job
+    assert any("checkpoint is not set" in one for one in notes(ran)) is (path != '""')
