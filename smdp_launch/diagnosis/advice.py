@@ -10,7 +10,7 @@ from smdp_launch.diagnosis.loading import Loading
 from smdp_launch.diagnosis.verdict import Verdict
 
 _SHARDS = "pack small files into shards of 100 MB or more, which are read in sequence"
-_STOP = "stop the job if it does not continue: `smdp-launch stop`; `hang: {action: end}` ends such a job"
+_STOP = "stop the job if it still runs and does not continue: `smdp-launch stop`; `hang: {action: end}` ends such a job"
 #: GPU use below this, with a job bound by computing, means that the GPU waits for the script.
 _IDLE_GPU = 0.7
 
@@ -19,7 +19,8 @@ def advice(verdict: Verdict) -> list[str]:
     """Imperatives, the cheapest first; empty if nothing holds the job back."""
     cause = verdict.cause
     if verdict.hang is not None:
-        return [f"read the stacks in the log: `smdp-launch logs --host {verdict.host} --grep hang`", _STOP]
+        stacks = f"read the stacks in the log: `smdp-launch logs --host {verdict.host} --grep hang`"
+        return [stacks] if verdict.hang.is_of_ended_job else [stacks, _STOP]
     if verdict.spends == "input" and verdict.loading is not None:
         return [*_slow(verdict), *_input(verdict, verdict.loading.cause, verdict.loading)]
     if cause in INPUT and verdict.loading is not None:

@@ -32,7 +32,7 @@ EXIT_CODES = {
 
 def diagnosis_json(verdict: Verdict, job: str | None) -> dict[str, Any]:
     """``job``: its name; None for a saved log."""
-    known = verdict.step_s is not None
+    known = verdict.is_of_speed
     return {
         "diagnosis": DIAGNOSIS_VERSION,
         "job": job,

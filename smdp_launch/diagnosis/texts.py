@@ -73,12 +73,14 @@ def figures(verdict: Verdict) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     if verdict.step_s is not None:
         read = f"{verdict.seconds_read:.0f} s and {count(verdict.steps, 'step')} read"
+        read += " before the hang" if verdict.hang is not None else ""
         rows.append(("step", f"{milliseconds(verdict.step_s)} ({read}, after {verdict.warm_up:.0f} s of warm-up)"))
     if verdict.is_of_speed and verdict.cause != "computing":
         rows.append(("blamed", f"{milliseconds(verdict.seconds)} of each step, {percent(verdict.share)}"))
     if verdict.shares:
         largest = sorted(verdict.shares.items(), key=lambda item: -item[1])
         rows.append(("time", ", ".join(f"{cause} {percent(share)}" for cause, share in largest if share >= 0.005)))
+    if verdict.is_of_speed:
         rows.append(("sure", _sure(verdict)))
     if verdict.slowest is not None and verdict.cause in ("slow_worker", "slow_host"):
         slow = verdict.slowest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from smdp_launch.diagnosis.blame import CAUSES, INPUT, Blame, Slowest, blame_job, blame_rank
 from smdp_launch.diagnosis.loading import Loading, loading
@@ -57,7 +57,7 @@ class Verdict:
         seconds: a step that the cause takes.
         gain: throughput without the cause, as a factor of the present one; at most.
         sure: ``high``, ``medium`` or ``low``.
-        shares: of the time by cause; they sum to 1, or are empty for ``hang`` and ``unknown``.
+        shares: of the time by cause, for ``hang`` before it; they sum to 1, or are empty without a step.
         step_s: seconds a step.
         windows: the fewest ``timing`` events of a rank.
         ranks: that are slow, for ``slow_worker`` and ``slow_host``; that the others wait for, for ``hang``.
@@ -101,10 +101,25 @@ class Verdict:
 
 def diagnose(metrics: RunMetrics) -> Verdict:
     """What holds the job back. Does not fail for any numbers."""
-    hang = metrics.hang
-    if hang is not None:
-        ranks = tuple(one.rank for one in hang.ranks)
-        return Verdict(HANG, sure="high", ranks=ranks, host=hang.ranks[0].host, hang=hang)
+    speed, hang = _diagnose_speed(metrics), metrics.hang
+    if hang is None:
+        return speed
+    return replace(
+        speed,
+        cause=HANG,
+        share=0.0,
+        seconds=0.0,
+        gain=1.0,
+        sure="high",
+        ranks=tuple(one.rank for one in hang.ranks),
+        host=hang.ranks[0].host,
+        spends=None,
+        hang=hang,
+    )
+
+
+def _diagnose_speed(metrics: RunMetrics) -> Verdict:
+    """What limits the speed in the steady part of the run, which is before a hang."""
     read = period(metrics)
     if not read.ranks:
         return Verdict(UNKNOWN, missing=_missing_steps(metrics), silent=tuple(read.silent))
@@ -234,7 +249,7 @@ def _missing(read: Period, loads: Mapping[int, Loading]) -> tuple[str, ...]:
     found = []
     if read.silent:
         ranks = ", ".join(str(rank) for rank in read.silent[:5]) + (", ..." if len(read.silent) > 5 else "")
-        found.append(f"No timing event with a step: rank {ranks}. The verdict is of the other ranks only.")
+        found.append(f"No timing event with a step: rank {ranks}. The figures are of the other ranks only.")
     if not any(one.cores for one in read.hosts.values()):
         found.append("The hosts sent no resources event, so the use of their cores is unknown.")
     if all(one.batch_s is None for one in loads.values()):

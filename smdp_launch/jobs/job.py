@@ -321,5 +321,5 @@ class Job(NotebookView):
         self.seen_running = self.seen_running or (follower.description is not None and not follower.had_ended)
 
     def _note_end(self, ended: Outcome) -> None:
-        self.outcome = ended
+        self.outcome, self.numbers.ended = ended, True
         record_end(self.name, ended, datetime.now(timezone.utc))

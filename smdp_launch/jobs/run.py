@@ -63,14 +63,16 @@ def read_run(clients: Clients, job: str, where: str, prices: PriceTable | None =
     request = describe_training_job(clients, job)
     described = description(request, datetime.now(timezone.utc))
     metrics = metrics_of(read_events(clients, job))
+    metrics.ended = metrics.ended or described.outcome is not None
     record_input(job, metrics)
     return Run(where, described, metrics, price_of(described, where, prices), request)
 
 
 def read_metrics(clients: Clients, job: str) -> RunMetrics:
     """The numbers of a job that runs or has ended; raises as `read_run` does."""
-    describe(clients, job)  # fails for an unknown job, whose log would be empty
+    described = describe(clients, job)  # fails for an unknown job, whose log would be empty
     metrics = metrics_of(read_events(clients, job))
+    metrics.ended = metrics.ended or described.outcome is not None
     record_input(job, metrics)
     return metrics
 
@@ -93,6 +95,7 @@ def recent_metrics(clients: Clients, described: Description) -> RunMetrics | Smd
     try:
         while True:
             metrics = metrics_of(read_events(once, described.job, end - before))
+            metrics.ended = metrics.ended or described.outcome is not None
             windows = [one for rank in metrics.ranks.values() for one in rank.timing.windows]
             has_progress = metrics.step is not None or any(map(has_step, windows))
             has_all = end - before < described.created or (before >= _LONGER and not windows)

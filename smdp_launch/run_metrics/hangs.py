@@ -43,9 +43,11 @@ class HungRank:
 class Hang:
     """Args:
     ranks: that the others wait for; all ranks of the report if that is unknown.
+    is_of_ended_job: the job ended before the hang was over.
     """
 
     ranks: tuple[HungRank, ...]
+    is_of_ended_job: bool = False
 
     @property
     def since(self) -> float:
@@ -65,7 +67,10 @@ class Hang:
 
     @property
     def sentence(self) -> str:
-        return f"The job hangs: no progress since {_utc(self.since):%Y-%m-%d %H:%M:%S} UTC, {self.doing}."
+        since = f"no progress since {_utc(self.since):%Y-%m-%d %H:%M:%S} UTC"
+        if self.is_of_ended_job:
+            return f"The job hung before it ended: {since}. The last report: {self.doing}."
+        return f"The job hangs: {since}, {self.doing}."
 
     @property
     def doing(self) -> str:

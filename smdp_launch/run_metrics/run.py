@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from smdp_launch.run_metrics.hangs import Hang, HungRank, cause_of, reported
@@ -109,6 +109,7 @@ class RunMetrics:
         network: what the probe of the network at the start found; None without a probe.
         saves: of checkpoints, as `smdp_engine.checkpoint` reports them.
         progress: the reported steps over time, as a metric whose value is the step.
+        ended: the job has ended, or a worker or host has failed, which ends it.
     """
 
     began: float | None = None
@@ -125,6 +126,7 @@ class RunMetrics:
     network: NetworkReport | None = None
     saves: SaveMetrics = field(default_factory=SaveMetrics)
     progress: MetricSeries = field(default_factory=MetricSeries)
+    ended: bool = False
     _reports: deque[tuple[float, int]] = field(default_factory=deque)  # recent steps, with their time
     _reporter: str = ""  # the host whose worker reports them
     _heard: dict[str, float] = field(default_factory=dict)  # time of the last event of each host, by its own clock
@@ -165,10 +167,11 @@ class RunMetrics:
 
     @property
     def hang(self) -> Hang | None:
-        """The hang that has been reported and is not over; None if there is none."""
+        """The hang that has been reported and is not over, or was not when the job ended; None if there is none."""
         if self.step is not None and self.steps is not None and self.step >= self.steps:
             return None  # since the last step, the hosts no longer watch the ranks
-        return cause_of((one for ranks in self._hanging.values() for one in ranks), self._hang_causes)
+        found = cause_of((one for ranks in self._hanging.values() for one in ranks), self._hang_causes)
+        return replace(found, is_of_ended_job=self.ended) if found is not None else None
 
     @property
     def steps_per_second(self) -> float | None:
@@ -252,6 +255,9 @@ class RunMetrics:
             self.moments.append(moment)
         if moment.name == "workers_started":
             self.world_size = _count(moment.fields, "world_size") or self.world_size
+            self.ended = False  # a new attempt
+        elif moment.name in ("worker_exit", "host_failed"):
+            self.ended = True
         if moment.name == "hang" and moment.fields.get("what") == "reported":
             self._hanging[moment.host] = reported(moment.fields, moment.host, moment.time)
         elif moment.name in ("hang", "workers_started"):

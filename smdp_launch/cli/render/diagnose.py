@@ -25,7 +25,7 @@ def print_diagnosis(verdict: Verdict, job: str | None) -> None:
         _print(console, Text(line))
     if verdict.cause == UNKNOWN:
         return
-    if verdict.is_of_speed:
+    if verdict.workers:
         console.print()
         print_rows(console, figures(verdict))
         console.print()

@@ -246,6 +246,7 @@ class FollowSession:
 
     def _end(self, view: View, ended: Ended) -> FollowResult:
         record_end(self.job, ended.outcome, datetime.now(timezone.utc))
+        self._shown.metrics.ended = True
         if ended.has_all_lines:  # the start of a log shows another rate than all of it
             record_input(self.job, self._shown.metrics)
         traceback, is_whole = self._tracebacks.first, ended.has_all_lines

@@ -153,12 +153,14 @@ def test_damaged_file_is_an_error(smdp_launch: Command, tmp_path: Path) -> None:
 def test_hang_comes_first(smdp_launch: Command, tmp_path: Path) -> None:
     (tmp_path / "hang.log").write_text("\n".join(log_lines([*run_events(slow_rank), *HANG])))
     ran = smdp_launch("diagnose", "--log", str(tmp_path / "hang.log"), "--exit-code")
-    first, _, title, *advice = ran.stdout.splitlines()
-    assert (ran.returncode, title) == (30, "What to do first")
+    first, *lines = ran.stdout.splitlines()
+    assert ran.returncode == 30
     assert first.startswith("The job hangs: no progress since 2026-09-21 14:14:10 UTC, rank 2 on algo-2 is in forward")
-    assert len(advice) == 2
+    assert any(line.startswith("step  ") and "before the hang" in line for line in lines)
+    assert lines.index("What to do first") == len(lines) - 3
     document = the_document(smdp_launch("diagnose", "--log", str(tmp_path / "hang.log"), "--json"), "diagnose")
-    assert (document["cause"], document["sentence"], document["ranks"], document["workers"]) == ("hang", first, [2], [])
+    assert (document["cause"], document["sentence"], document["ranks"], document["share"]) == ("hang", first, [2], None)
+    assert [one["rank"] for one in document["workers"]] == [0, 1, 2, 3]
 
 
 def test_missing_file_and_two_sources_are_errors(smdp_launch: Command, tmp_path: Path) -> None:

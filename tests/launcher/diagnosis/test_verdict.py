@@ -271,13 +271,38 @@ def test_hang_is_the_verdict_until_it_is_over() -> None:
     found = diagnose(metrics_of(events))
     since = "The job hangs: no progress since 2026-09-21 14:14:10 UTC"
     assert sentence(found) == hedged(found) == f"{since}, rank 2 on algo-2 is in forward at load (data.py:14)."
-    assert (found.cause, found.ranks, found.host, found.shares) == ("hang", (2,), "algo-2", {})
-    assert advice(found)[0] == "read the stacks in the log: `smdp-launch logs --host algo-2 --grep hang`"
+    assert (found.cause, found.ranks, found.host) == ("hang", (2,), "algo-2")
+    stacks, stop = advice(found)
+    assert stacks == "read the stacks in the log: `smdp-launch logs --host algo-2 --grep hang`"
+    assert stop.startswith("stop the job if it still runs and does not continue")
     over = [("hang", {"what": "over", "seconds": 9.0}, host, None, BEGAN + 200) for host in ("algo-1", "algo-2")]
     assert diagnose(metrics_of([*events, over[0]])).cause == "hang"
     assert diagnose(metrics_of([*events, *over])).cause != "hang"
     again = [("workers_started", {"world_size": 4}, host, None, BEGAN + 200) for host in ("algo-1", "algo-2")]
     assert diagnose(metrics_of([*events, *again])).cause != "hang"
+
+
+def test_hang_keeps_the_figures_of_the_time_before_it() -> None:
+    events = run_events(lambda _: waits(0.1), resources=IDLE)
+    before, hung = diagnose(metrics_of(events)), diagnose(metrics_of([*events, *HANG]))
+    assert (hung.step_s, hung.shares, hung.workers) == (before.step_s, before.shares, before.workers)
+    assert dict(figures(hung))["step"].endswith("(40 s and 279 steps read before the hang, after 5 s of warm-up)")
+    assert "sure" not in dict(figures(hung))
+
+
+@pytest.mark.parametrize("event", ["worker_exit", "host_failed", None])
+def test_hang_of_an_ended_job_is_reported_without_advice_to_stop_it(event: str | None) -> None:
+    metrics = metrics_of([*run_events(lambda _: waits(0.1)), *HANG])
+    if event is None:
+        metrics.ended = True  # as its status says
+    else:
+        metrics.add(event, {"error": "hang: rank 2"}, "algo-1", None, BEGAN + 200)
+    found = diagnose(metrics)
+    assert sentence(found) == (
+        "The job hung before it ended: no progress since 2026-09-21 14:14:10 UTC. The last report: rank 2 on algo-2 is "
+        "in forward at load (data.py:14)."
+    )
+    assert advice(found) == ["read the stacks in the log: `smdp-launch logs --host algo-2 --grep hang`"]
 
 
 def test_lines_have_every_event() -> None:
@@ -290,6 +315,6 @@ def test_verdict_without_some_workers_is_not_sure_and_says_so() -> None:
     assert (whole.sure, whole.silent, hedged(whole)) == ("medium", (), sentence(whole))
     found = diagnose(metrics_of([one for one in events if one[3] not in (2, 3)]))
     assert (found.sure, found.silent) == ("low", (2, 3))
-    assert "No timing event with a step: rank 2, 3. The verdict is of the other ranks only." in found.missing
+    assert "No timing event with a step: rank 2, 3. The figures are of the other ranks only." in found.missing
     assert ("sure", "low (8 intervals of each worker, 2 workers missing)") in figures(found)
     assert hedged(found) == f"{sentence(found)} This is not sure: `smdp-launch diagnose` shows the figures."
