@@ -329,7 +329,31 @@ def test_sampler_that_draws_each_order_is_refused(name: str) -> None:
     from torch.utils.data import DistributedSampler, SequentialSampler, sampler
 
     given = ([1.0] * 12, 12) if name == "WeightedRandomSampler" else (range(12),)
-    with pytest.raises(ValueError, match=f"{name} draws a new order .*DistributedSampler"):
+    with pytest.raises(ValueError, match=f"{name} draws a new order .*DistributedSampler.* subclass whose set_epoch"):
         ResumableSampler(getattr(sampler, name)(*given))
     ResumableSampler(SequentialSampler(range(12)))  # type: ignore[arg-type]
     ResumableSampler(DistributedSampler(range(12), 1, 0))  # type: ignore[arg-type]
+
+
+def test_random_order_that_depends_on_the_epoch_is_resumed() -> None:
+    import torch
+    from torch.utils.data import RandomSampler, WeightedRandomSampler
+
+    class Seeded(WeightedRandomSampler):
+        def __iter__(self) -> Any:
+            self.generator = torch.Generator()
+            self.generator.manual_seed(3)
+            return super().__iter__()
+
+    generator = torch.Generator()
+    for inner in (RandomSampler(range(12), generator=generator), Seeded([1.0] * 12, 12)):  # type: ignore[arg-type]
+        sampler = ResumableSampler(inner)
+        sampler.set_epoch(3)
+        whole = list(_seeded(sampler, generator))
+        sampler.advance(5)
+        assert list(_seeded(sampler, generator)) == whole[5:]
+
+
+def _seeded(sampler: ResumableSampler, generator: Any) -> Any:
+    generator.manual_seed(sampler.epoch)
+    return sampler

@@ -49,10 +49,12 @@ class ResumableSampler:
     """A sampler that can begin within an epoch; it wraps another one such as ``DistributedSampler``.
 
     The script reports with ``advance`` how many samples it has trained on: a DataLoader reads ahead, so the sampler
-    cannot count them.
+    cannot count them. The order of the other sampler must depend only on the epoch: a script that gives it a generator
+    seeds the generator by the epoch, before each pass.
 
     Raises:
-        ValueError: the sampler draws a new order in each pass, so a resumed epoch would repeat and omit samples.
+        ValueError: a sampler of torch without a generator, which draws a new order in each pass: a resumed epoch would
+            repeat and omit samples.
     """
 
     def __init__(self, sampler: Any, group: Any = None) -> None:
@@ -60,7 +62,7 @@ class ResumableSampler:
             raise ValueError(
                 f"{type(sampler).__name__} draws a new order in each pass, so an epoch cannot be resumed in its order: "
                 "use torch.utils.data.DistributedSampler, whose order depends only on its seed and the epoch (on one "
-                "rank with num_replicas=1, rank=0)"
+                "rank with num_replicas=1, rank=0), or a subclass whose set_epoch seeds a generator by the epoch"
             )
         self._sampler, self._group = sampler, group
         self.epoch = 0
@@ -96,4 +98,4 @@ class ResumableSampler:
 def _draws_each_order(sampler: Any) -> bool:
     data: Any = sys.modules.get("torch.utils.data")  # loaded, if the sampler is one of torch
     random = (data.RandomSampler, data.SubsetRandomSampler, data.WeightedRandomSampler) if data is not None else ()
-    return isinstance(sampler, random) and not hasattr(sampler, "set_epoch")
+    return type(sampler) in random and getattr(sampler, "generator", None) is None
