@@ -1,7 +1,8 @@
-"""Files that a command writes for its user: each is written whole, or stays as it was."""
+"""Files that a command writes for its user: each is written whole, or stays as it was, where it can be replaced."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -12,9 +13,13 @@ from smdp_launch.disk import why
 from smdp_launch.errors import EnvironmentProblem
 from smdp_launch.private_files import write_bytes
 
+#: The folder may be one that the user cannot write, or the file a mount point, as a single file of `docker -v` is.
+_NOT_REPLACED = frozenset({errno.EACCES, errno.EPERM, errno.EBUSY, errno.EROFS})
+
 
 def write_file(path: Path, content: str | bytes, mode: int = 0o666) -> None:
-    """Replace ``path`` in one step. A link stays a link. A device or a pipe, such as ``/dev/stdout``, is written to.
+    """Replace ``path`` in one step. A link stays a link. A device or a pipe, such as ``/dev/stdout``, is written to; so
+    is a file that can be written but not replaced.
 
     Args:
         mode: of the file, without the bits of the umask and those that the replaced file does not have.
@@ -30,7 +35,14 @@ def write_file(path: Path, content: str | bytes, mode: int = 0o666) -> None:
         if path.exists():
             path.open("ab").close()  # a write-protected file is not replaced
             mode &= path.stat().st_mode
-        write_bytes(path.resolve(), data, mode)
+        try:
+            write_bytes(path.resolve(), data, mode)
+        except OSError as error:
+            if error.errno not in _NOT_REPLACED or not path.exists():
+                raise
+            with suppress(PermissionError):  # only its owner may change the mode
+                path.chmod(mode)
+            path.write_bytes(data)
     except OSError as error:
         raise EnvironmentProblem(f"{path} cannot be written: {why(error, path)}") from error
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from smdp_launch.cli.render.job.report import require_writable
 from smdp_launch.draft.user_files import create_file, write_file
 from smdp_launch.errors import EnvironmentProblem, ExitCode
 from tests.conftest import JOB, Command, command_in, write_job
@@ -98,6 +101,39 @@ def test_replaced_file_keeps_its_link_and_gains_no_permission(tmp_path: Path) ->
     write_file(link, "new")
     assert (link.is_symlink(), real.read_text(), stat.S_IMODE(real.stat().st_mode)) == (True, "new", 0o600)
     assert names(tmp_path) == ["link", "real"]
+
+
+def test_file_is_written_in_a_folder_of_another_user() -> None:
+    user = os.geteuid()
+    with tempfile.TemporaryDirectory() as name:  # the folders above `tmp_path` are closed to other users
+        folder, file = Path(name), Path(name) / "file"
+        file.write_text("the old text")
+        folder.chmod(0o555)
+        if user == 0:
+            os.chown(file, 65534, -1)
+            os.seteuid(65534)
+        try:
+            write_file(file, "new", mode=0o600)
+            require_writable(file)
+            with pytest.raises(EnvironmentProblem, match="cannot be written: Permission denied"):
+                write_file(folder / "other", "new")
+        finally:
+            os.seteuid(user)
+            folder.chmod(0o755)
+        assert (file.read_text(), stat.S_IMODE(file.stat().st_mode), names(folder)) == ("new", 0o600, ["file"])
+
+
+def test_mounted_file_is_written(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_text("the old text")
+    target.touch()
+    if subprocess.run(["mount", "--bind", source, target], check=False, capture_output=True).returncode != 0:
+        pytest.skip("no file can be mounted")
+    try:
+        write_file(target, "new")
+    finally:
+        subprocess.run(["umount", target], check=True)
+    assert (source.read_text(), names(tmp_path)) == ("new", ["source", "target"])
 
 
 def test_pipe_is_written_to(tmp_path: Path) -> None:

@@ -12,12 +12,11 @@ from smdp_launch.cli.render.job.verdict import verdict_rows
 from smdp_launch.cli.render.plots.run_page import html_page
 from smdp_launch.cli.render.plots.sweep_page import sweep_page
 from smdp_launch.cli.render.sweeps import ended_text
-from smdp_launch.disk import why
+from smdp_launch.draft.user_files import write_file
 from smdp_launch.errors import EnvironmentProblem
 from smdp_launch.jobs.run import Run
 from smdp_launch.jobs.sweeps import SweepState
 from smdp_launch.jobs.trial_curves import LossCurves
-from smdp_launch.private_files import write_bytes
 
 
 def write_report(run: Run, path: Path) -> None:
@@ -39,10 +38,7 @@ def write_sweep_report(sweep: SweepState, curves: LossCurves, where: str, path: 
 
 
 def _write(page: str, path: Path) -> None:
-    try:
-        write_bytes(path, page.encode())
-    except OSError as error:
-        raise EnvironmentProblem(f"{path} cannot be written: {why(error, path)}") from error
+    write_file(path, page, mode=0o600)
     click.echo(f"wrote {path}", err=True)
 
 
@@ -54,5 +50,5 @@ def require_writable(page: Path) -> None:
     """
     if page.exists() and not page.is_file():
         raise EnvironmentProblem(f"{page} exists and is not a regular file: name another for the report")
-    if not os.access(page.parent, os.W_OK | os.X_OK):
+    if not (os.access(page, os.W_OK) if page.exists() else os.access(page.parent, os.W_OK | os.X_OK)):
         raise EnvironmentProblem(f"{page} cannot be written: {page.parent} does not exist or is not writable")
