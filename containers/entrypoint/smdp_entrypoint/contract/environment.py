@@ -121,7 +121,7 @@ def _job_properties(facts: Facts) -> dict[str, Any]:
 
 def _host_properties(facts: Facts) -> dict[str, Any]:
     resources, devices = facts.contract.resources, facts.devices
-    master = training_hosts(facts.contract)[0]
+    master = (training_hosts(facts.contract) or resources.hosts)[0]
     names = [group["instance_group_name"] for group in resources.groups]
     return {
         "current_host": resources.current_host,

@@ -3,8 +3,9 @@
 Hosts are in the order of the platform's list, which is alphabetical (algo-1, algo-10, algo-2): host i has the ranks
 from i * workers on. The number in a host's name has no influence on ranks.
 
-Hosts of an instance group outside the distribution have no rank: as under AWS's toolkits, which start a plain process
-there, the script runs once, with the SM_* variables and without those of a cluster.
+Hosts of an instance group outside the distribution have no rank, nor have those of a job with several groups and no
+distribution: as under AWS's toolkits, which start a plain process there, the script runs once, with the SM_* variables
+and without those of a cluster.
 """
 
 from __future__ import annotations
@@ -66,7 +67,10 @@ def plan_layout(contract: Contract, settings: Settings, devices: Devices, say: C
     resources = contract.resources
     together = training_hosts(contract)
     if resources.current_host not in together:
-        say(f"this host's group {resources.group!r} is not part of the distribution: the script runs as one process")
+        why = f"this host's group {resources.group!r} is not part of the distribution"
+        if not together:
+            why = f"the job has several instance groups and no distribution (a flag, and the groups in {_GROUPS})"
+        say(f"{why}: the script runs as one process")
         return Layout((resources.current_host,), resources.current_host, 1, trains=False)
     for flag, absent in _NOT_STARTED.items():
         if contract.hyperparameters.flag(flag):
@@ -105,8 +109,9 @@ def distribution_hosts(contract: Contract) -> list[str]:
 
 
 def training_hosts(contract: Contract) -> list[str]:
-    """The hosts that train together: those of the distribution, else all."""
-    return distribution_hosts(contract) or list(contract.resources.hosts)
+    """The hosts that train together: those of the distribution, else all, or none if there are several groups."""
+    found = distribution_hosts(contract)
+    return found if found or len(contract.resources.groups) > 1 else list(contract.resources.hosts)
 
 
 def _workers_per_host(contract: Contract, settings: Settings, devices: Devices) -> tuple[int, str]:

@@ -98,6 +98,17 @@ def test_only_groups_of_the_distribution_train_together(plan: Plan) -> None:
     assert (member.trains, outsider.trains) == (True, False)
 
 
+def test_groups_without_a_distribution_do_not_train_together(plan: Plan, messages: list[str]) -> None:
+    groups = [{"instance_group_name": name, "hosts": [host]} for name, host in (("cpu", "algo-1"), ("gpu", "algo-2"))]
+    resources = {"hosts": ["algo-1", "algo-2"], "instance_groups": groups, "current_group_name": "cpu"}
+    layout = plan(resources, 4)
+    assert (layout.hosts, layout.world_size, layout.trains) == (("algo-1",), 1, False)
+    assert "several instance groups and no distribution" in messages[-1]
+    assert plan(
+        {**resources, "instance_groups": [{"instance_group_name": "cpu", "hosts": ["algo-1", "algo-2"]}]}
+    ).trains
+
+
 def test_unknown_group_of_the_distribution_is_refused(plan: Plan) -> None:
     groups = [{"instance_group_name": name, "hosts": [host]} for name, host in (("cpu", "algo-1"), ("gpu", "algo-2"))]
     resources = {"hosts": ["algo-1", "algo-2"], "instance_groups": groups, "current_group_name": "cpu"}

@@ -27,7 +27,7 @@ time.sleep(600)
 """
 
 
-def start(hosts: list[Host], path: Path, script: str) -> None:
+def start(hosts: list[Host], path: Path, script: str, *, distributed: bool = True) -> None:
     """As the platform describes it: the groups are in the order of the request, their hosts in any order."""
     file = hosts_file(path, [host.host for host in hosts])
     groups = [
@@ -37,7 +37,7 @@ def start(hosts: list[Host], path: Path, script: str) -> None:
     flags = {"sagemaker_distributed_dataparallel_enabled": True, "sagemaker_distribution_instance_groups": ["gpus"]}
     for host in hosts:
         own = next(group for group in groups if host.host in group["hosts"])
-        host.job(script, **flags)
+        host.job(script, **(flags if distributed else {}))
         host.config(
             "resourceconfig.json",
             {
@@ -69,6 +69,15 @@ def test_only_one_group_has_ranks(cluster: Callable[[list[str]], list[Host]], tm
         ("algo-1", "0.json"): "2",
         ("algo-1", "1.json"): "3",
     }
+
+
+def test_without_a_distribution_each_host_runs_the_script_once(
+    cluster: Callable[[list[str]], list[Host]], tmp_path: Path
+) -> None:
+    hosts = cluster(["algo-1", "algo-2", "algo-3"])
+    start(hosts, tmp_path / "hosts", SHOW, distributed=False)
+    assert [host.wait() for host in hosts] == [0, 0, 0]
+    assert [host.saved("data.json") for host in hosts] == [["gpus", {}], ["data", {}], ["gpus", {}]]
 
 
 def test_process_outside_the_distribution_writes_no_events(
