@@ -8,13 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from smdp_launch.source.commandline.arguments import Argument, Reads, Style, Subcommands
 from smdp_launch.source.commandline.options import CONVERTERS, literal
 from smdp_launch.source.commandline.reader import Reader, choices_of, keyword_value, parser_at, unpacks
-from smdp_launch.source.syntax.scopes import Nodes, Scope, dotted, tail
+from smdp_launch.source.syntax.scopes import Function, Nodes, Scope, dotted, tail
 from smdp_launch.source.syntax.tree import keywords
 
 _FLAG_ACTIONS = frozenset({"store_true", "store_false", "store_const", "append_const", "count", "help", "version"})
 #: Attributes of argparse itself, by which a module changes what a parser accepts.
 _INNER = frozenset({"_actions", "_option_string_actions", "_negative_number_matcher", "_has_negative_number_optionals"})
 _VALUE_ACTIONS = frozenset({"store", "append", "extend"})
+#: For hostile scripts, which add options in a function or a loop: each call counts for each value of its name.
+_MOST_ARGUMENTS = 10_000
 
 
 class ArgparseReader(Reader):
@@ -37,15 +39,23 @@ class ArgparseReader(Reader):
         imported += [alias for one in nodes.of(ast.ImportFrom) for alias in one.names]
         self._modules = {one.asname or one.name.partition(".")[0] for one in imported}
         self._sources: dict[str, list[ast.expr]] = {}
-        self._assigned = nodes.placed(ast.Assign)
-        for node, _ in self._assigned:
+        #: By the function around the assignment, and the target.
+        self._assigned: dict[tuple[int, str], list[ast.Assign]] = {}
+        for node, scope in nodes.placed(ast.Assign):
+            for target in node.targets:
+                self._assigned.setdefault((id(scope.function), dotted(target)), []).append(node)
             if len(node.targets) == 1 and isinstance(node.value, ast.Call) and dotted(node.targets[0]):
                 self._sources.setdefault(dotted(node.targets[0]), []).append(node.value)
         self._loops = nodes.of(ast.For)
+        self._values: dict[tuple[int, str], list[tuple[str, int]]] = {}
         self._reads_parameter = False
         self._nodes = nodes
         #: Names of parsers, and of groups of their arguments.
         self._names = {name for name, values in self._sources.items() if any(self._is_parser(one) for one in values)}
+        #: Those of subcommands.
+        self._of_commands = {
+            name for name, values in self._sources.items() if any(_called(one) == "add_parser" for one in values)
+        }
         has_attributes = any(one.startswith("self.") for one in self._names)
         #: Arguments that give a function access to a parser.
         self._passed_names = self._names | {"self"} if has_attributes else self._names
@@ -168,7 +178,10 @@ class ArgparseReader(Reader):
 
     def _add_arguments(self, call: ast.Call, scope: Scope) -> None:
         if len(call.args) == 1 and isinstance(call.args[0], ast.Name) and call.args[0].id not in self.known:
-            for text, line in self._values_of(call.args[0].id, call, scope):
+            room = max(0, _MOST_ARGUMENTS - len(self.arguments))
+            values = self._values_of(call.args[0].id, call, scope) if room else []
+            self.is_open |= len(values) >= room
+            for text, line in values[:room]:
                 self._add(call, scope, [text], line)
             return
         spelled = [literal(one, self.known) for one in call.args]
@@ -178,24 +191,32 @@ class ArgparseReader(Reader):
             return
         self._add(call, scope, texts, call.lineno)
 
-    def _values_of(self, name: str, call: ast.Call, scope: Scope) -> Iterator[tuple[str, int]]:
+    def _values_of(self, name: str, call: ast.Call, scope: Scope) -> list[tuple[str, int]]:
         """The option names that the variable ``name`` has in a loop, or as a parameter, each with its line.
 
         Sets ``is_open`` if there may be others.
         """
-        loops = [one for one in self._loops if one.lineno <= call.lineno <= (one.end_lineno or 0)]
-        for loop in loops:
-            if isinstance(loop.target, ast.Name) and loop.target.id == name:
-                texts = literal(loop.iter, self.known)
-                if isinstance(texts, list) and all(isinstance(one, str) for one in texts):
-                    yield from ((str(one), loop.lineno) for one in texts)
-                else:
-                    self.is_open = True
-                return
-        self.is_open = True
-        function = scope.function
-        names = [one.arg for one in function.args.args] if function is not None else []
-        if function is None or name not in names:
+        around = [one for one in self._loops if one.lineno <= call.lineno <= (one.end_lineno or 0)]
+        loop = next((one for one in around if isinstance(one.target, ast.Name) and one.target.id == name), None)
+        self.is_open |= loop is None
+        source = loop if loop is not None else scope.function
+        if source is None:
+            return []
+        if (id(source), name) not in self._values:
+            found = self._looped(source) if isinstance(source, ast.For) else self._passed(source, name)
+            self._values[id(source), name] = list(found)
+        return self._values[id(source), name]
+
+    def _looped(self, loop: ast.For) -> Iterator[tuple[str, int]]:
+        texts = literal(loop.iter, self.known)
+        if isinstance(texts, list) and all(isinstance(one, str) for one in texts):
+            yield from ((str(one), loop.lineno) for one in texts)
+        else:
+            self.is_open = True
+
+    def _passed(self, function: Function, name: str) -> Iterator[tuple[str, int]]:
+        names = [one.arg for one in function.args.args]
+        if name not in names:
             return
         index = names.index(name)
         for one in [each.node for each in self._nodes.called(function.name) if isinstance(each.node.func, ast.Name)]:
@@ -234,7 +255,7 @@ class ArgparseReader(Reader):
                 is_certain=not scope.is_conditional and (place.function, place.is_main) in self._makers,
                 is_main=scope.is_main,
                 exclusive=self._exclusive(call, scope, kwargs),
-                is_of_command=any(_called(one) == "add_parser" for one in self._sources.get(_receiver(call), ())),
+                is_of_command=_receiver(call) in self._of_commands,
             )
         )
 
@@ -243,14 +264,8 @@ class ArgparseReader(Reader):
         # argparse does not count a value that is the default itself, as a small number may be.
         if {"type", "default"} <= kwargs.keys():
             return None
-        before = [
-            one
-            for one, place in self._assigned
-            if one.lineno < call.lineno
-            and place.function is scope.function
-            and _receiver(call) in [dotted(each) for each in one.targets]
-        ]
-        made = before[-1].value if before else None
+        assigned = self._assigned.get((id(scope.function), _receiver(call)), [])
+        made = next((one.value for one in reversed(assigned) if one.lineno < call.lineno), None)
         return made.lineno if made is not None and _called(made) == "add_mutually_exclusive_group" else None
 
     def _takes(self, kwargs: Mapping[str, ast.expr]) -> str | int:

@@ -15,6 +15,7 @@ _EMPTY = frozenset(
         *("id", "is_async", "simple", "conversion", "rest", "kwd_attrs", "kind", "str"),
     }
 )
+_MOST_PARTS = 100  # of a dotted name
 _LEAVES = (ast.Name, ast.Constant, ast.MatchSingleton)
 _FUNCTIONS = frozenset({ast.FunctionDef, ast.AsyncFunctionDef})
 _BRANCHES = frozenset({ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, getattr(ast, "TryStar", ast.Try), ast.Match})
@@ -152,9 +153,10 @@ def tail(node: ast.AST) -> str:
 
 
 def dotted(node: ast.AST) -> str:
-    """``a.b.c`` for such an expression, empty for any other."""
+    """``a.b.c`` for such an expression, empty for any other, also for one of a hundred parts: it is no name, and the
+    time for all parts of longer ones would be the square of their length."""
     names: list[str] = []
-    while isinstance(node, ast.Attribute):
+    while isinstance(node, ast.Attribute) and len(names) < _MOST_PARTS:
         names.append(node.attr)
         node = node.value
     return ".".join([node.id, *reversed(names)]) if isinstance(node, ast.Name) else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import resource
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from smdp_launch.checking.job import check_mapping
 from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.source.script.script import MAX_SCRIPT, parse_script
+from smdp_launch.source.syntax.scopes import dotted
 from tests.conftest import ROOT
 from tests.launcher.source.command_lines import job
 from tests.support import command
@@ -102,6 +104,15 @@ HOSTILE = {
     "many options": b"import argparse\np = argparse.ArgumentParser()\n"
     + b"".join(b"p.add_argument('--o%d', type=int)\n" % n for n in range(5_000))
     + b"p.parse_args()\n",
+    "many parsers and options": b"import argparse\np = argparse.ArgumentParser()\n"
+    + b"p = p\n" * 5_000
+    + b"p.add_argument('--a')\n" * 4_000
+    + b"p.parse_args()\n",
+    "many calls of a function that adds many options": b"import argparse\ndef add(name, p):\n"
+    + b" p.add_argument(name)\n" * 2_500
+    + b"p = argparse.ArgumentParser()\n"
+    + b"add('--a', p)\n" * 5_000
+    + b"p.parse_args()\n",
     "an import of itself": b"import train\nfrom train import *\n",
     "a chain of functions": _calling([f"step_{number + 1}()" for number in range(2000)]),
     "functions that call two others": _calling([f"step_{number + 1}(); step_{number + 1}()" for number in range(60)]),
@@ -113,6 +124,12 @@ HOSTILE = {
     + b"torch.save(p, p)\n" * 50,
     "thousands of blanks": b"import torch\n" + b" " * 100_000 + b"\n",
 }
+
+
+@pytest.mark.parametrize(("parts", "is_name"), [(50, True), (2_000, False)])
+def test_very_long_chain_of_attributes_is_no_name(parts: int, is_name: bool) -> None:
+    chain = "x" + ".a" * parts
+    assert dotted(ast.parse(chain, mode="eval").body) == (chain if is_name else "")
 
 
 @pytest.mark.parametrize("script", HOSTILE.values(), ids=HOSTILE.keys())
